@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// BenchmarkHost measures the host's cost of an operation. The device has no memory and runs nothing
-// (mode=meta). The times include the emulated driver's bookkeeping, which takes longer than a call
-// of a real driver.
+// BenchmarkHost measures how long the host takes to queue an operation. In mode=meta the emulated
+// device stores no values and runs no kernels. The times include the emulated driver's bookkeeping,
+// which takes longer than a call of a real driver.
 func BenchmarkHost(b *testing.B) {
 	d := emulated(b, "emulate,mem=8GiB,mode=meta")
 	const n = 1 << 10

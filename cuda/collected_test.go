@@ -25,8 +25,8 @@ func abandoned(t *testing.T, gone chan struct{}) {
 	runtime.AddCleanup(d, func(c chan struct{}) { close(c) }, gone)
 }
 
-// TestEmulatedDevicesAreCollected checks that emulated GPUs that are no longer used are garbage
-// with all of their memory, even if copies were pending on their streams.
+// TestEmulatedDevicesAreCollected checks that the garbage collector frees unused emulated GPUs with
+// all of their memory, even if copies were pending on their streams.
 func TestEmulatedDevicesAreCollected(t *testing.T) {
 	gone := make(chan struct{})
 	abandoned(t, gone)

@@ -21,7 +21,7 @@ type CollectiveError struct {
 	Rank   int    // rank that the error concerns; -1 if it concerns no single rank
 	Device string // the rank's device
 	Reason string
-	// the answer of the library or the system, errors.ErrUnsupported, or [ErrAborted]
+	// the error of the library or the system, errors.ErrUnsupported, or [ErrAborted]
 	Err error
 }
 
@@ -46,10 +46,10 @@ var ErrAborted = errors.New("the communicator was ended")
 type communicator struct {
 	lib   *nccl.Library
 	devs  []*Device
-	comms []nccl.Comm // NCCL writes the communicators' handles here
+	comms []nccl.Comm // handles of the ranks' communicators, written by NCCL
 
-	// The mutex queue is held during a whole Collect, so that only one Collect runs at a time. A
-	// wait that does not involve the library holds only this mutex.
+	// The mutex queue is held during a whole Collect, so that only one Collect runs at a time.
+	// Calls that only wait, without calling the library, hold only this mutex.
 	queue   sync.Mutex
 	calls   sync.Mutex // held during a call of the library; guards the fields below it
 	ended   error      // why the communicator cannot be used any more; nil if it can
@@ -61,12 +61,12 @@ type communicator struct {
 // one driver; d need not be among them. Connect waits until the ranks have found each other, which
 // takes about a second.
 //
-// The library chooses the order of its sums, not the order of the ranks. On one machine, equal
-// calls give equal bits. A second machine may give different bits. Weights, and the factor 1/ranks
-// of a mean, are rounded to the elements' type before the sum.
+// The library adds in an order of its own, not in the order of the ranks. On one machine, equal
+// calls return equal bits, but another machine may return different bits. Weights, and the factor
+// 1/ranks of a mean, are rounded to the elements' type before the sum.
 //
 // A collective fails with errors.ErrUnsupported in three cases:
-//   - NCCL has no such type or operation, as for sums of int16 and bool.
+//   - NCCL lacks the type or the operation: for example, sums of int16 and bool.
 //   - NCCL's result would differ: its maximum and minimum of floats drop NaN.
 //   - The elements' type cannot hold a weight.
 //
@@ -115,8 +115,8 @@ func openNCCL() (*nccl.Library, error) {
 	return nccl.Open()
 }
 
-// connect makes the communicators of all ranks in one group. It checks that NCCL numbered the ranks
-// as requested.
+// connect makes the communicators of all ranks in one group. It then checks that NCCL numbered the
+// ranks as requested.
 func (c *communicator) connect(op string) error {
 	id, err := c.lib.GetUniqueID()
 	if err != nil {
@@ -155,8 +155,9 @@ func (c *communicator) failureOf(op string, rank int, reason string, err error) 
 	return e
 }
 
-// group makes the ranks' calls in one NCCL group. During the call of a rank, the context of its
-// device is current. It returns when NCCL has queued all calls. An error ends the communicator.
+// group makes the NCCL calls of all ranks as one NCCL group. During the call of a rank, the context
+// of its device is current. It returns when NCCL has queued all calls. If one fails, the
+// communicator is ended.
 func (c *communicator) group(op string, call func(rank int) error) error {
 	c.calls.Lock()
 	defer c.calls.Unlock()
@@ -197,15 +198,16 @@ func (c *communicator) withContext(r int, call func(rank int) error) error {
 	return call(r)
 }
 
-// NCCL finishes a call in the background. That takes some ten microseconds, or seconds if the ranks
-// connect for the first time.
+// NCCL finishes a call in the background, within about ten microseconds. The first call of
+// connected ranks takes seconds. These constants say how often and how long settle polls.
 const (
 	quickLooks = 200
 	firstPause = 20 * time.Microsecond
 	longPause  = 2 * time.Millisecond
 )
 
-// settle waits until the library has finished its pending calls for all ranks. c.calls is held.
+// settle waits until the library has finished its pending calls for all ranks. The caller holds
+// c.calls.
 func (c *communicator) settle(op string) error {
 	var timer *time.Timer
 	pause := firstPause
@@ -244,8 +246,8 @@ func (c *communicator) settle(op string) error {
 	return nil
 }
 
-// end marks the communicator as unusable for the reason err, and returns err. The library stops the
-// work that is queued on the GPUs. c.calls is held.
+// end marks the communicator as unusable for the reason err, and returns err. The library then
+// stops its work that is queued on the GPUs. The caller holds c.calls.
 func (c *communicator) end(err error) error {
 	if c.ended != nil {
 		return c.ended
@@ -255,7 +257,7 @@ func (c *communicator) end(err error) error {
 	return err
 }
 
-// abort aborts the NCCL communicators of all ranks. c.calls is held.
+// abort aborts the NCCL communicators of all ranks. The caller holds c.calls.
 func (c *communicator) abort() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -276,7 +278,7 @@ func (c *communicator) abort() error {
 func (c *communicator) Name() string { return "nccl" }
 
 // Abort ends calls of Collect and Close that hang; they return an error that wraps [ErrAborted]. It
-// also ends a collective's kernels that wait for each other on their GPUs.
+// also ends kernels of a collective that wait for each other on their GPUs.
 func (c *communicator) Abort() error {
 	c.stop.Do(func() { close(c.stopped) })
 	c.calls.Lock()

@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// trial is one collective of a test.
+// trial describes a collective that a test runs, with its expected outputs.
 type trial struct {
 	kind          device.CollectiveKind
 	combine       device.Combine
@@ -39,8 +39,8 @@ func (c trial) String() string {
 	return s
 }
 
-// want returns the outputs that the ranks should get. It computes them from the inputs in a simple
-// way.
+// want returns the outputs that the ranks should get. It computes them from the inputs with plain
+// loops.
 func (c trial) want(ins [][]float64) [][]float64 {
 	world, n := len(ins), c.n
 	outs := make([][]float64, world)
@@ -146,7 +146,7 @@ func (r *ncclRig) run(com device.Communicator, c trial) {
 	tolerance := map[dtype.Type]float64{dtype.F16: 2e-3, dtype.BF16: 2e-2, dtype.F32: 1e-6, dtype.F64: 1e-14}[c.t]
 	for i := range world {
 		if in := k.Ins[i]; !in.Absent() && !(c.inPlace && !k.Outs[i].Absent()) {
-			// later work of the stream must not affect the collective
+			// work that is queued later must not affect the collective
 			r.put(i, in, make([]float64, in.Size()))
 		}
 	}
@@ -195,8 +195,8 @@ func eachNCCL(t *testing.T, f func(t *testing.T, r *ncclRig, com device.Communic
 	}
 }
 
-// TestNCCLCopies checks all kinds of collectives that move elements, for all types, and with each
-// rank as source and destination.
+// TestNCCLCopies checks every kind of collective that only moves elements. It uses all types, and
+// each rank as source and destination.
 func TestNCCLCopies(t *testing.T) {
 	eachNCCL(t, func(t *testing.T, r *ncclRig, com device.Communicator) {
 		world := len(r.devs)
@@ -221,8 +221,8 @@ func TestNCCLCopies(t *testing.T) {
 	})
 }
 
-// TestNCCLReductions checks all supported combinations and types, with ranks that have no input or
-// no output, and with weights.
+// TestNCCLReductions checks all supported reductions and types, with ranks that have no input or no
+// output, and with weights.
 func TestNCCLReductions(t *testing.T) {
 	eachNCCL(t, func(t *testing.T, r *ncclRig, com device.Communicator) {
 		world := len(r.devs)
@@ -261,8 +261,9 @@ func TestNCCLReductions(t *testing.T) {
 	})
 }
 
-// TestNCCLUnsupported checks that a collective that the library cannot do, or computes differently,
-// returns errors.ErrUnsupported. Nothing is called, and the communicator still works.
+// TestNCCLUnsupported checks collectives that the library cannot do, or computes differently. They
+// must return errors.ErrUnsupported without calling the library, and the communicator must still
+// work.
 func TestNCCLUnsupported(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	com := r.connect()
@@ -342,7 +343,8 @@ func TestNCCLConnect(t *testing.T) {
 	if _, err := d.Connect([]device.Device{d}); !errors.As(err, &u) || !strings.Contains(err.Error(), "/x/libnccl.so.2 is NCCL 2.10.0, 2.18.0 or newer is needed; install") {
 		t.Errorf("an old library: %v", err)
 	}
-	// This makes every call of Connect fail in turn, on the first rank and on the second.
+	// Each function of NCCL that Connect calls fails once on the first rank, and once on the
+	// second.
 	d.p.collectives = func() (*nccl.Library, error) { return r.lib.Library, nil }
 	for call, times := range map[string]int{"ncclGetUniqueId": 1, "ncclGroupStart": 1, "ncclCommInitRankConfig": 2, "ncclGroupEnd": 1, "ncclCommGetAsyncError": 2, "ncclCommCount": 2, "ncclCommUserRank": 2} {
 		for after := range times {
@@ -371,9 +373,8 @@ func TestNCCLConnect(t *testing.T) {
 	must(t, com.Close())
 }
 
-// TestNCCLFailures checks that a failed call ends the communicator, whichever call fails. After the
-// failure the communicator releases its resources, and later calls return the error of the failed
-// call.
+// TestNCCLFailures makes each call of the library fail. The failure must end the communicator and
+// release its resources. Later calls must return the error of the failed call.
 func TestNCCLFailures(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	for call, c := range map[string]trial{
@@ -430,8 +431,8 @@ func TestNCCLFailures(t *testing.T) {
 	}
 }
 
-// TestNCCLAbort checks that hanging calls of Collect and Close end when another goroutine aborts
-// the communicator. Work that is queued on the GPUs and never begins must end too.
+// TestNCCLAbort checks that calls of Collect and Close that hang end when another goroutine aborts
+// the communicator. Work that is queued on the GPUs but never begins must end too.
 func TestNCCLAbort(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	k := &device.Collective{Kind: device.KindAllGather}
@@ -463,7 +464,7 @@ func TestNCCLAbort(t *testing.T) {
 		must(t, com.Abort())
 		must(t, com.Close())
 	}
-	// The collective is queued on the GPUs and has not begun. It ends with the communicator.
+	// The collective is queued on the GPUs but has not begun. Abort must end it.
 	com := r.connect()
 	must(t, com.Collect(r.streams, k))
 	must(t, com.Abort())
@@ -474,7 +475,6 @@ func TestNCCLAbort(t *testing.T) {
 	}
 }
 
-// kernelTracer is a tracer that stores kernels.
 type kernelTracer struct {
 	device.Tracer
 	mu   sync.Mutex
@@ -493,8 +493,8 @@ func (k *kernelTracer) Kernel(e device.KernelEvent) {
 	k.mu.Unlock()
 }
 
-// TestNCCLTraced checks that a tracer gets an event for each rank that takes part, with its time on
-// the device. It gets no event for ranks that do not take part.
+// TestNCCLTraced checks that a tracer gets an event for each rank that takes part in a collective,
+// with the collective's time on the device. It must get no event for other ranks.
 func TestNCCLTraced(t *testing.T) {
 	r := newNCCL(t, 3, "")
 	com := r.connect()
@@ -522,7 +522,8 @@ func TestNCCLTraced(t *testing.T) {
 	}
 }
 
-// TestNCCLConcurrently checks that collectives of several goroutines run one after the other.
+// TestNCCLConcurrently checks that collectives started by several goroutines run one after the
+// other.
 func TestNCCLConcurrently(t *testing.T) {
 	r := newNCCL(t, 3, ",seed=5")
 	com := r.connect()

@@ -7,16 +7,16 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// collection is one collective while it is being queued.
+// collection holds the state of a collective while its work is being queued.
 type collection struct {
 	c       *communicator
 	k       *device.Collective
 	op      string
 	streams []*stream
 	own     []*scratch // scratch memory of this collective, by rank
-	ins     []uint64   // addresses by rank; 0 for a rank without an input
+	ins     []uint64   // input addresses by rank; 0 for a rank without an input
 	outs    []uint64
-	bytes   uint64 // bytes of the part of each rank
+	bytes   uint64 // size in bytes of the part that each rank contributes
 	red     reduction
 }
 
@@ -93,7 +93,7 @@ func (q *collection) resolve(streams []device.Stream) error {
 func (q *collection) run() error {
 	defer func() {
 		for _, t := range q.own {
-			t.free() // later work on the stream may reuse the memory only after this work
+			t.free() // the stream reuses the scratch memory only after the work queued here
 		}
 	}()
 	call, err := q.plan()
@@ -118,8 +118,8 @@ func (q *collection) run() error {
 	return nil
 }
 
-// plan queues the preparatory work, and returns a function that makes the library's calls for one
-// rank. The function is nil if the library has nothing to do.
+// plan queues copies that must precede the collective. It returns a function that makes the
+// library's calls for one rank, or nil if there is nothing to call.
 func (q *collection) plan() (call func(rank int) error, err error) {
 	lib, k, root, n := q.c.lib, q.k, q.k.Root, int(q.bytes)
 	switch k.Kind {
@@ -141,8 +141,8 @@ func (q *collection) plan() (call func(rank int) error, err error) {
 	return q.exchange()
 }
 
-// exchange plans collectives that some versions of NCCL do not have. The ranks send parts to each
-// other in one group. A rank copies the part for itself on its device.
+// exchange plans collectives that some versions of NCCL do not have. The ranks send their parts to
+// each other as one NCCL group. A rank copies the part that it keeps on its own device.
 func (q *collection) exchange() (call func(rank int) error, err error) {
 	world := len(q.streams)
 	if q.k.Kind == device.KindAllToAll {
@@ -184,7 +184,7 @@ func (q *collection) exchange() (call func(rank int) error, err error) {
 }
 
 // route returns the source and destination addresses of the part that rank sender sends to rank
-// receiver. The result ok is false if there is no such part.
+// receiver. If the collective sends no such part, ok is false.
 func (q *collection) route(sender, receiver int) (src, dst uint64, ok bool) {
 	part := func(base uint64, i int) uint64 { return base + uint64(i)*q.bytes }
 	switch q.k.Kind {
@@ -198,8 +198,8 @@ func (q *collection) route(sender, receiver int) (src, dst uint64, ok bool) {
 	return q.ins[sender], q.outs[receiver], sender == q.k.Root && receiver == q.k.Peer
 }
 
-// setAside copies the inputs that are also outputs. Otherwise an arriving part could overwrite a
-// part that was not sent yet.
+// setAside copies inputs that overlap outputs to scratch memory. Otherwise a part that arrives
+// could overwrite a part that has not been sent yet.
 func (q *collection) setAside() error {
 	size := q.bytes * uint64(len(q.streams))
 	for r, s := range q.streams {
@@ -218,8 +218,8 @@ func (q *collection) setAside() error {
 	return nil
 }
 
-// traced queues the collective, and reports the work of each participating rank to the tracer as
-// one kernel.
+// traced queues the collective and reports it to the tracer: one kernel for each rank that takes
+// part.
 func (q *collection) traced(t device.Tracer) error {
 	events := make([]device.KernelEvent, len(q.streams))
 	run := q.run

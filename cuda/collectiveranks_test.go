@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// trainedBy trains a network with batch norms on n samples a step, and returns the network's
-// parameters and buffers. The argument sample is the index of the first sample of each step.
+// trainedBy trains a network with batch norms on n samples a step. It returns the network's
+// parameters and buffers. The batch of each step begins at the index sample.
 func trainedBy(m *nn.Sequential, opt optim.Optimizer, run func(f func(s *tensor.Scope)), sample, n int, scale float64) (all []float64) {
 	for step := range 8 {
 		run(func(s *tensor.Scope) {
@@ -40,8 +40,8 @@ func trainedBy(m *nn.Sequential, opt optim.Optimizer, run func(f func(s *tensor.
 	return all
 }
 
-// TestNCCLTraining checks that training with DDP, batch norms over the ranks and a sharded
-// optimizer, over NCCL, gives the results of one device.
+// TestNCCLTraining trains with DDP over NCCL, batch norms over all ranks and a sharded optimizer.
+// The results must be those of a training on one device.
 func TestNCCLTraining(t *testing.T) {
 	for _, world := range []int{2, 4} {
 		t.Run(fmt.Sprint(world), func(t *testing.T) {
@@ -71,7 +71,8 @@ func TestNCCLTraining(t *testing.T) {
 				m := dist.ConvertSyncBatchNorm(nn.To(dist.Make(g, model), g.Device()), g)
 				dist.DDP(m, g, dist.BucketBytes(200, 400))
 				opt := dist.NewZeRO(g, optim.NewAdamW(nn.Parameters(m), adam))
-				// The ranks have different numbers of samples, by which their losses are weighted.
+				// The ranks have different numbers of samples, and the loss of a rank is weighted
+				// by its number.
 				n := whole/world + 1 - 2*(g.Rank()%2)
 				at := whole / world * g.Rank()
 				if g.Rank()%2 == 1 {

@@ -12,16 +12,19 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// reduction says how the library combines elements.
+// reduction describes how NCCL combines the elements of one collective.
 type reduction struct {
 	typ     nccl.DataType
 	size    int // size of an element in bytes
 	op      nccl.RedOp
 	neutral uint64 // bits of the neutral element, which changes no result
-	// for each rank, whether its input is left out and replaced by neutral elements
-	left    []bool
-	scalars [][8]byte    // each rank's factor, by which its input is multiplied before the sum; nil if all factors are 1
-	made    []nccl.RedOp // each rank's op of NCCL, which multiplies by the factor and adds
+	// for each rank, whether neutral elements replace its input
+	left []bool
+	// For each rank, the factor by which its input is multiplied before the sum. It is nil if all
+	// factors are 1.
+	scalars [][8]byte
+	// For each rank, the operator made in NCCL that multiplies by the rank's factor and adds.
+	made []nccl.RedOp
 }
 
 var ncclTypes = map[dtype.Type]nccl.DataType{dtype.Bool: nccl.Uint8, dtype.U8: nccl.Uint8, dtype.I8: nccl.Int8, dtype.I32: nccl.Int32,
@@ -35,7 +38,7 @@ func (q *collection) unsupported(rank int, format string, args ...any) error {
 	return q.c.failureOf(q.op, rank, fmt.Sprintf(format, args...), errors.ErrUnsupported)
 }
 
-// planReduction chooses NCCL's type and op, and the factors of the ranks.
+// planReduction chooses NCCL's type and operator, and the factors of the ranks.
 func (q *collection) planReduction(t dtype.Type) error {
 	k, red := q.k, &q.red
 	order := k.Combine == device.CombineMax || k.Combine == device.CombineMin
@@ -72,7 +75,7 @@ func (q *collection) planReduction(t dtype.Type) error {
 	scalars := make([][8]byte, len(q.streams))
 	for r, left := range red.left {
 		if left {
-			continue // a multiple of a neutral element is neutral too
+			continue // a neutral element times a factor is still neutral
 		}
 		w := 1.0
 		if k.Weights != nil {
@@ -134,13 +137,14 @@ func (q *collection) reduce() (call func(rank int) error, err error) {
 	}, nil
 }
 
-// release destroys the NCCL ops that were made for this collective, after it has been queued.
+// release destroys the NCCL operators that were made for this collective. It is called after the
+// collective has been queued.
 func (q *collection) release() error {
 	c := q.c
 	c.calls.Lock()
 	defer c.calls.Unlock()
 	if c.ended != nil {
-		return c.ended // the ops were destroyed when the communicators were aborted
+		return c.ended // the operators were destroyed when the communicators were aborted
 	}
 	for r, op := range q.red.made {
 		if err := c.lib.RedOpDestroy(op, c.comms[r]); err != nil {
@@ -150,8 +154,8 @@ func (q *collection) release() error {
 	return nil
 }
 
-// encode returns the bits of x in the type t, in the lower bytes. The result ok is false if t has
-// no value near x: if x is outside the range of t, or if x is a fraction and t is an integer type.
+// encode returns the bits of x as a value of type t, in the lower bytes. The result ok is false if
+// x is outside the range of t, or if x is a fraction and t is an integer type.
 func encode(t dtype.Type, x float64) (bits uint64, ok bool) {
 	if math.IsInf(x, 0) || math.IsNaN(x) {
 		return 0, false

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestConnectEmulated checks that emulated GPUs have no NCCL, and Connect says so.
+// TestConnectEmulated checks that Connect returns an error for emulated GPUs, which have no NCCL.
 func TestConnectEmulated(t *testing.T) {
 	d := emulated(t, "emulate")
 	var u *device.UnavailableError
@@ -19,7 +19,7 @@ func TestConnectEmulated(t *testing.T) {
 	}
 }
 
-// TestEncode checks that encode returns a weight as a number of the type, or refuses it.
+// TestEncode checks the bits that encode returns for each type, and the weights that it refuses.
 func TestEncode(t *testing.T) {
 	for _, c := range []struct {
 		t    dtype.Type
@@ -39,7 +39,8 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// TestFill checks fills with words of each size, whose halves are equal or different.
+// TestFill fills memory with elements of each size. The halves of the elements are equal or
+// different.
 func TestFill(t *testing.T) {
 	d := emulated(t, "emulate,seed=2")
 	s := d.main
@@ -64,7 +65,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestNeutral checks that the neutral element changes no result of its type.
+// TestNeutral checks that combining a value with the neutral element returns the value.
 func TestNeutral(t *testing.T) {
 	for _, c := range []struct {
 		combine device.Combine

@@ -20,7 +20,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// ncclRig holds emulated GPUs on which the strict NCCL works.
+// ncclRig holds emulated GPUs and the strict NCCL, a test library that checks its callers.
 type ncclRig struct {
 	testing.TB
 	drv     *emu.Driver
@@ -31,12 +31,12 @@ type ncclRig struct {
 	lost int // number of communicators that were never destroyed because of a planted failure
 
 	mu sync.Mutex
-	// collectives that not all of their ranks have called yet, by clique and sequence number
+	// collectives that not all of their ranks have called yet, by communicator and sequence number
 	pending map[[2]int32]*gathering
 	done    []*gathering
 }
 
-// gathering collects the ranks' calls of one collective.
+// gathering collects the calls of the ranks until all ranks of the collective have called.
 type gathering struct {
 	m   *emu.Meeting
 	ops []nccltest.Op
@@ -44,8 +44,8 @@ type gathering struct {
 
 var _ nccltest.Machine = (*ncclRig)(nil)
 
-// newNCCL creates world GPUs. FLAMBEAU_NCCL_STRICT is the path of the strict library (.ci/run
-// nccl).
+// newNCCL creates a rig of world GPUs. FLAMBEAU_NCCL_STRICT is the path of the strict library,
+// which ".ci/run nccl" builds.
 func newNCCL(t testing.TB, world int, spec string) *ncclRig {
 	t.Helper()
 	path := os.Getenv("FLAMBEAU_NCCL_STRICT")
@@ -92,8 +92,8 @@ func (r *ncclRig) MemoryDevice(at, bytes uint64) int {
 	return r.drv.MemoryDevice(cu.DevicePtr(at), bytes)
 }
 
-// Issue queues the calls of a group. Each collective is a meeting of its ranks. All sends and
-// receives of a group are one meeting.
+// Issue queues the calls of a group. Each collective starts when all of its ranks have called it.
+// All sends and receives of a group start together.
 func (r *ncclRig) Issue(ops []nccltest.Op) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +163,7 @@ func (r *ncclRig) Cancel(clique int) {
 
 var sizes = map[nccl.DataType]uint64{nccl.Int8: 1, nccl.Uint8: 1, nccl.Int32: 4, nccl.Int64: 8, nccl.Float16: 2, nccl.BFloat16: 2, nccl.Float32: 4, nccl.Float64: 8}
 
-// effect executes the collective that the ranks called. It reads all inputs before it writes any
+// effect executes a collective that all ranks have called. It reads all inputs before it writes any
 // output.
 func (r *ncclRig) effect(m *emu.Shared, ops []nccltest.Op) error {
 	o := ops[0]
@@ -218,7 +218,7 @@ func (r *ncclRig) effect(m *emu.Shared, ops []nccltest.Op) error {
 	return nil
 }
 
-// exchange executes the sends and receives of a group. A rank must not receive into memory from
+// exchange executes the sends and receives of a group. Received data must not overlap memory from
 // which a rank sends.
 func exchange(m *emu.Shared, ops []nccltest.Op) error {
 	for _, a := range ops {
@@ -243,7 +243,7 @@ func exchange(m *emu.Shared, ops []nccltest.Op) error {
 	return nil
 }
 
-// bytesAs returns the bytes of the numbers as elements of type t.
+// bytesAs encodes the values as elements of type t.
 func bytesAs(t dtype.Type, values []float64) []byte {
 	var b []byte
 	for _, x := range values {

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// contexts returns the indices of the GPUs that have a context.
+// contexts returns the indices of the GPUs on which this process has a context.
 func contexts(t *testing.T) []int {
 	t.Helper()
 	p, u := current()
@@ -22,8 +22,8 @@ func contexts(t *testing.T) []int {
 	return p.api.(*emu.Driver).Contexts()
 }
 
-// TestOnlyTheUsedGPUHasAContext checks that a training on the second GPU creates no context on the
-// first, where a context would take some hundred MiB.
+// TestOnlyTheUsedGPUHasAContext trains on the second GPU. No context may be created on the first
+// GPU, where it would take some hundred MiB.
 func TestOnlyTheUsedGPUHasAContext(t *testing.T) {
 	if !isChild(t) {
 		child(t, t.Name(), "emulate:3,mem=16MiB")
@@ -86,8 +86,8 @@ func TestOnlyTheUsedGPUHasAContext(t *testing.T) {
 	}
 }
 
-// TestAnyGPUIsTheFirst checks that the first GPU allocates page-locked memory if no GPU is in use
-// yet.
+// TestAnyGPUIsTheFirst checks that page-locked memory can be allocated before any GPU is in use.
+// The first GPU must then allocate it.
 func TestAnyGPUIsTheFirst(t *testing.T) {
 	if !isChild(t) {
 		child(t, t.Name(), "emulate:2,mem=16MiB")

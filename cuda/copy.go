@@ -9,10 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Upload copies src to the bytes of dst from byte offset off on, in the order of s. The caller may
-// reuse src when Upload returns. Pageable memory is copied through page-locked memory of the
-// library, in pieces of 1 MiB. An upload of more than 4 MiB waits until its first pieces have been
-// copied, and so also for earlier work on s.
+// Upload copies src to dst, from byte offset off on. The copy runs after earlier work of s and
+// before later work. The caller may reuse src when Upload returns. Ordinary memory is copied
+// through page-locked memory of the library, in chunks of 1 MiB. An upload of more than 4 MiB waits
+// until its first chunks have been copied. That includes waiting for earlier work on s.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
 	const op = "upload"
 	st, err := d.stream(op, s)
@@ -38,12 +38,12 @@ func (d *Device) upload(s *stream, dst uint64, b []byte) error {
 	if err := d.send(s, dst, b); err != nil || !d.p.pinned.holds(b) {
 		return err
 	}
-	return s.synchronize() // the driver reads page-locked memory after the call has returned
+	return s.synchronize() // the driver reads page-locked memory only after the call has returned
 }
 
-// send copies b to the device's address dst, in the order of the stream. If b is pageable memory,
-// send returns after it was read. If b is page-locked memory of the pool, the driver reads it when
-// the stream reaches the copy.
+// send queues a copy of b to the device's address dst. If b is ordinary memory, send returns after
+// it was read. If b is page-locked memory of the pool, the driver reads it only when the stream
+// reaches the copy.
 func (d *Device) send(s *stream, dst uint64, b []byte) error {
 	if l := s.rec.Load(); l != nil {
 		return l.send(dst, b)
@@ -59,8 +59,8 @@ func (d *Device) send(s *stream, dst uint64, b []byte) error {
 	return d.fault("", d.api.MemcpyHtoDAsync(cu.DevicePtr(dst), unsafe.Pointer(&b[0]), uint64(len(b)), s.handle))
 }
 
-// Download waits for the work on s. It copies the bytes of src from byte offset off on to dst. It
-// reports a fault or an index error of that work.
+// Download waits for the work on s, and copies the bytes of src from byte offset off on to dst. If
+// that work failed, it returns the fault or the index error.
 func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
 	const op = "download"
 	st, err := d.stream(op, s)
@@ -93,7 +93,8 @@ func (d *Device) download(st *stream, dst []byte, addr uint64) error {
 		}
 		d.count.down.Add(1)
 		d.count.downBytes.Add(uint64(len(dst)))
-		// The driver does not promise that pageable memory has been written when the call returns.
+		// The driver may write ordinary memory after the call has returned, so the stream is
+		// synchronized.
 		err := d.api.MemcpyDtoHAsync(unsafe.Pointer(&dst[0]), cu.DevicePtr(addr), uint64(len(dst)), st.handle)
 		if err == nil {
 			err = d.api.StreamSynchronize(st.handle)
@@ -103,9 +104,9 @@ func (d *Device) download(st *stream, dst []byte, addr uint64) error {
 	})
 }
 
-// CopyFrom copies size bytes in the order of s, a stream of this device. src belongs to this GPU or
-// to another GPU of the same driver. Ranges of one buffer may overlap. If a buffer belongs to
-// another GPU, the caller must order all later uses of that buffer by events.
+// CopyFrom queues a copy of size bytes on s, a stream of this device. src belongs to this GPU or to
+// another GPU of the same driver. Ranges of one buffer may overlap. If a buffer belongs to another
+// GPU, the caller must order all later uses of that buffer by events.
 func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	const op = "copy"
 	st, err := d.stream(op, s)

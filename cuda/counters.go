@@ -9,19 +9,19 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// counterPool keeps the counters for matrix products whose sums over k are divided among blocks.
-// Each stream and each lane of a recording has counters of its own. The launches of one stream or
-// lane run one after the other, and each launch resets its counters to zero. The counters are not
-// allocated from the memory pool, because a stream keeps them forever.
+// counterPool holds the counters of matrix products whose sums over k are divided among blocks.
+// Each stream, and each lane (recorded stream) of a recording, has its own counters, because its
+// launches run one after the other. Each launch resets the counters to zero. The counters are not
+// allocated from the memory pool, because a stream never gives them back.
 type counterPool struct {
 	mu       sync.Mutex
 	counters map[pool.StreamID]cu.DevicePtr
-	idle     []cu.DevicePtr // unused counters that are zero, for the next arena
+	idle     []cu.DevicePtr // counters that no stream uses; all of them are zero
 }
 
 // counters returns the address of the stream's [kernels.Counters]. New counters are cleared by a
-// memset on s.handle. The replays of a recording run later on that handle, so the memset precedes
-// them.
+// memset on s.handle. Recorded work is replayed later on the same handle, so the memset precedes
+// it.
 func (s *stream) counters() (uint64, error) {
 	d, arena := s.dev, s.arena()
 	c := &d.counters
@@ -67,7 +67,8 @@ func (d *Device) newCounters(s *stream) (cu.DevicePtr, error) {
 	return p, nil
 }
 
-// end takes back an arena's counters. The arena's work has finished.
+// end makes an arena's counters available to other streams. The work of the arena must have
+// finished.
 func (c *counterPool) end(arena pool.StreamID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

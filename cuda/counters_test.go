@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// dividedProduct creates a small product over a long k, whose sums are divided among blocks. The
-// result in column c is (start + c)·k.
+// dividedProduct creates a matrix product of few elements with a long k. The kernel divides its
+// sums over k among blocks. Each element of column c of the result is (start + c)·k.
 func dividedProduct(t *testing.T, d *Device, s device.Stream, start float32) (op *device.MatMul, want []float32) {
 	t.Helper()
 	const m, n, k = 3, 4, 1024
@@ -28,8 +28,8 @@ func dividedProduct(t *testing.T, d *Device, s device.Stream, start float32) (op
 	return op, want
 }
 
-// TestDividedProductsBeside checks products that are divided along k. They run on several streams,
-// in graphs and at the same time as graphs, and the driver may choose any order.
+// TestDividedProductsBeside runs products that are divided along k on several streams and in graphs
+// at once. The driver may choose any order of the work.
 func TestDividedProductsBeside(t *testing.T) {
 	for seed := range 6 {
 		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))
@@ -79,7 +79,8 @@ func TestDividedProductsBeside(t *testing.T) {
 			check(t, d, main, op.Out, [][]float32{want, also}[i]...)
 		}
 		d.counters.mu.Lock()
-		if n := len(d.counters.counters); n != 6 { // four streams and two lanes have counters
+		// four streams and two lanes of recordings have counters
+		if n := len(d.counters.counters); n != 6 {
 			t.Errorf("%d orders of work have counters, want 6", n)
 		}
 		d.counters.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 )
 
 // cubinCache keeps compiled kernels on disk, so that each kernel is compiled only once for a
-// machine and driver. The name of a file is the SHA-256 of the text, the capability and the
-// driver's version. The file holds the SHA-256 of the machine code, then the machine code.
+// machine and driver. The name of a file is the SHA-256 of the kernel's PTX text, the capability
+// and the driver's version. The file holds the SHA-256 of the machine code, then the machine code.
 //
 // The cache must never cause a failure, and wrong code must never run. A file that is truncated,
-// altered or unreadable counts as missing. If nothing can be written, the kernel is compiled again
-// next time. None of these cases is reported.
+// altered or unreadable counts as missing. If a file cannot be written, the kernel is compiled
+// again next time. These problems are not reported.
 type cubinCache struct{ dir string }
 
 // defaultCubins returns the cache in the user's cache directory, or nil if there is none.
@@ -61,8 +61,8 @@ func readCubin(path string) []byte {
 	return code
 }
 
-// write adds machine code to the cache. The file appears as a whole or not at all, because other
-// processes may read and write it.
+// write adds machine code to the cache. Other processes may use the cache at the same time, so the
+// file is written under another name and then renamed.
 func (c *cubinCache) write(path string, code []byte) {
 	if os.MkdirAll(c.dir, 0o700) != nil {
 		return

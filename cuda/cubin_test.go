@@ -69,7 +69,7 @@ func TestCubinCache(t *testing.T) {
 	if _, err := os.Stat(c.path("c", 80, 12040)); err == nil {
 		t.Error("a failed compilation was kept")
 	}
-	// A cache that cannot be written is treated as missing.
+	// A cache directory that cannot be written is the same as no cache.
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -80,8 +80,8 @@ func TestCubinCache(t *testing.T) {
 	want(2, "no directory")
 }
 
-// TestCubinCacheOnDevice tests the cache with a device. The emulated driver links cubins of its
-// own, which the cache stores.
+// TestCubinCacheOnDevice checks the cache with a device. The emulated driver produces its own kind
+// of machine code, which the cache stores.
 func TestCubinCacheOnDevice(t *testing.T) {
 	dir := t.TempDir()
 	files := func() int {
@@ -94,7 +94,7 @@ func TestCubinCacheOnDevice(t *testing.T) {
 	for run := range 3 {
 		d := emulated(t, "emulate,mem=16MiB")
 		d.p.cubins = &cubinCache{dir}
-		if run == 2 { // the file holds machine code with a valid checksum that the driver refuses
+		if run == 2 { // the file now has a valid checksum, but machine code that the driver refuses
 			list, err := filepath.Glob(filepath.Join(dir, "*"))
 			if err != nil || len(list) == 0 {
 				t.Fatal(list, err)

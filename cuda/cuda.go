@@ -51,8 +51,9 @@ func DeviceCount() int {
 	return n
 }
 
-// Open returns GPU i. Each call with this index returns the same value. The first call creates the
-// GPU's context, which takes NVIDIA's driver some time. The error is a *[device.UnavailableError].
+// Open returns GPU i. Every call with the same i returns the same device. The first call creates
+// the GPU's context, which takes NVIDIA's driver some time. The error is a
+// *[device.UnavailableError].
 func Open(i int) (*Device, error) {
 	p, u := current()
 	if u != nil {
@@ -73,7 +74,7 @@ func Unavailable() error {
 	return p.unusable()
 }
 
-// unusable returns an error if none of the GPUs is new enough.
+// unusable returns an error if no GPU of the platform is new enough.
 func (p *platform) unusable() error {
 	last := &device.UnavailableError{Name: "cuda", Reason: "the driver shows no GPU", Help: "check nvidia-smi and CUDA_VISIBLE_DEVICES"}
 	for i := range p.count {
@@ -93,9 +94,9 @@ func (p *platform) unusable() error {
 
 // Emulate returns new emulated GPUs, for tests of code that runs on GPUs. They are independent of
 // FLAMBEAU_CUDA and of the GPUs that other calls return. The specification has the form of
-// FLAMBEAU_CUDA: "emulate" for one device, "emulate:2,mem=64MiB,sm=80" for two. A seed other than 0
-// runs streams in an adversarial order. The error is a *[device.UnavailableError] that names what
-// is wrong.
+// FLAMBEAU_CUDA: "emulate" for one GPU, or "emulate:2,mem=64MiB,sm=80" for two. A seed other than 0
+// runs streams in an adversarial order. If the specification is invalid, the error is a
+// *[device.UnavailableError].
 //
 // The devices are named cuda:0, cuda:1, …, but device.Open does not return them.
 func Emulate(spec string) ([]*Device, error) {

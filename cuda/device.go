@@ -24,16 +24,18 @@ type Device struct {
 	gpu  *kernels.GPU
 
 	main *stream
-	// a separate value, because a stream's cleanup must not keep the device reachable
+	// The pool of streams is a separate value, so that the cleanup of a garbage stream does not
+	// keep the device reachable.
 	streams *streamPool
 	events  eventPool
-	timers  eventPool // events with timing
+	timers  eventPool // events that measure time
 	pool    *pool.Pool
-	page    uint64 // size of pages of virtual memory; 0 if the GPU has no virtual memory
+	page    uint64 // size of a page of virtual memory in bytes; 0 if the GPU has no virtual memory
 	index   indexFaults
-	dead    atomic.Pointer[device.Fault] // the sticky fault that ended the device
-	kernels sync.Map                     // maps *kernels.Kernel to *loaded
-	// the device that this device rehearses; nil if this is no rehearsal
+	// the fault that made the device unusable; nil if there is none
+	dead    atomic.Pointer[device.Fault]
+	kernels sync.Map // maps each *kernels.Kernel to its *loaded
+	// the device whose work this device imitates without values; nil for ordinary devices
 	rehearses *Device
 	count     counters
 	counters  counterPool
@@ -41,11 +43,11 @@ type Device struct {
 	timing    timing
 	staging   staging
 
-	products *products // if nil, the package's own kernels compute products
+	products *products // computes matrix products by a library; nil if the package's own kernels do
 
-	tuning    atomic.Uint32 // a [Tuning], which says how the forms of products are chosen
+	tuning    atomic.Uint32 // a [Tuning], which says how the kernels of matrix products are chosen
 	tuned     *tunedProducts
-	measuring sync.Mutex // held while a product is measured
+	measuring sync.Mutex // held while a matrix product is measured
 }
 
 var _ device.Device = (*Device)(nil)
@@ -72,7 +74,7 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 		return nil, err
 	}
 	d.ptx = newestPTX(p.version)
-	// plans are for a real GPU, not for the few multiprocessors of the emulator
+	// the cost model describes a real GPU, not the few multiprocessors of the emulator
 	if d.gpu = kernels.GPUOf(d.sm, product, cores); p.emulated {
 		d.gpu = kernels.GPUOf(d.sm, "", 0)
 	}
@@ -98,7 +100,8 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	return d, nil
 }
 
-// start creates everything that lives in the context: the stream, the pool and other state.
+// start creates everything that belongs to the context: the default stream, the memory pool and
+// other state.
 func (d *Device) start() error {
 	if err := d.enter(); err != nil {
 		return err
@@ -168,18 +171,19 @@ type counters struct{ launches, kernels, compiled, up, down, downBytes, within a
 
 // Counters holds the number of requests to a device since it was opened.
 type Counters struct {
-	Launches  uint64 // kernels launched
-	Kernels   uint64 // kernels loaded
-	Compiled  uint64 // kernels that the driver compiled because they were neither in a [Pack] nor on disk
-	Uploads   uint64 // copies from the host; a copy in several pieces counts once
-	Downloads uint64 // copies to the host, each of which waits for its stream
-	Copies    uint64 // copies on the device and between devices
+	Launches uint64 // number of kernels launched
+	Kernels  uint64 // number of kernels loaded
+	// number of kernels compiled by the driver because they were neither in a [Pack] nor on disk
+	Compiled  uint64
+	Uploads   uint64 // number of copies from the host; a copy in several chunks counts once
+	Downloads uint64 // number of copies to the host, each of which waits for its stream
+	Copies    uint64 // number of copies on the device and between devices
 	// DownloadedBytes is the sum of the sizes of the downloads.
 	DownloadedBytes uint64
 }
 
-// Counters returns the counts. Tests use them to check the number of launches and copies of an
-// operation.
+// Counters returns the numbers of requests since the device was opened. Tests use them to check the
+// number of launches and copies of an operation.
 func (d *Device) Counters() Counters {
 	c := &d.count
 	return Counters{c.launches.Load(), c.kernels.Load(), c.compiled.Load(), c.up.Load(), c.down.Load(), c.within.Load(), c.downBytes.Load()}

@@ -12,13 +12,13 @@ import (
 
 func TestConformance(t *testing.T) { devicetest.Run(t, emulated(t, "emulate,mem=64MiB")) }
 
-// TestConformanceUnderAdversarialOrder checks that the conformance suite passes on the oldest
-// compute capability, with streams that run late and memory that grows by pages.
+// TestConformanceUnderAdversarialOrder runs the conformance suite on the oldest supported compute
+// capability. Streams run as late as possible, and memory grows by pages.
 func TestConformanceUnderAdversarialOrder(t *testing.T) {
 	devicetest.Run(t, emulated(t, "emulate,mem=64MiB,sm=80,seed=1,expandable=on"))
 }
 
-// TestConformanceOnHardware runs the conformance suite on hardware.
+// TestConformanceOnHardware runs the conformance suite on a real GPU.
 func TestConformanceOnHardware(t *testing.T) {
 	d := hardware(t)
 	if d == nil {
@@ -27,7 +27,8 @@ func TestConformanceOnHardware(t *testing.T) {
 	devicetest.Run(t, d)
 }
 
-// TestConstantsWrap checks that a constant result is stored as a narrow integer, which wraps.
+// TestConstantsWrap stores a constant that is too large for a narrow integer type. The stored value
+// must be the constant modulo the type's range.
 func TestConstantsWrap(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	for _, typ := range []dtype.Type{dtype.U8, dtype.I8, dtype.I16} {

@@ -21,8 +21,8 @@
 //
 // The contract:
 //
-//   - The package registers itself as kind "cuda". It loads nothing before the first use. A
-//     missing driver or GPU is a state, not a failure. [IsAvailable] is then false, and
+//   - The package registers itself as kind "cuda". It loads nothing before the first use. If
+//     there is no driver or GPU, the program continues. [IsAvailable] is then false, and
 //     [Unavailable], [Open] and the registry return a *[device.UnavailableError] that says why and
 //     what to do. GPUs need compute capability 8.0 (Ampere) or more; older ones are counted but
 //     not opened.

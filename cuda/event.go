@@ -21,18 +21,18 @@ type Event struct {
 	timing bool
 	handle *eventHandle
 
-	// Waits hold mu for reading. This keeps Release from giving the driver's event back during a
-	// wait.
-	mu       sync.RWMutex
-	on       *stream // stream of the last mark; nil before the first mark
-	mask     uint64
-	recorded *recordedEvent // the last mark, if it lies in a recording; otherwise nil
+	// Waits hold mu for reading, so that Release cannot give the driver's event back during a wait.
+	mu   sync.RWMutex
+	on   *stream // stream on which Record was last called; nil before the first Record
+	mask uint64
+	// the last mark, if it was made while the stream was being recorded; otherwise nil
+	recorded *recordedEvent
 	released bool
 }
 
 var _ device.Event = (*Event)(nil)
 
-// eventHandle owns the driver's event. It gives the event back to the device once: by Release, or
+// eventHandle owns a driver's event. It returns the event to the device's pool once: in Release, or
 // when the Event is garbage.
 type eventHandle struct {
 	once sync.Once
@@ -48,11 +48,11 @@ func (h *eventHandle) release() {
 	})
 }
 
-// EventOption changes the event that [NewEvent] makes.
+// EventOption is an option of [NewEvent].
 type EventOption func(*Event)
 
-// EnableTiming makes an event that notes the time when its stream reaches it, for [Event.Elapsed].
-// Events without timing are a little cheaper.
+// EnableTiming makes an event that stores the time at which its stream reaches it. [Event.Elapsed]
+// needs this. Events without timing are a little cheaper.
 func EnableTiming() EventOption { return func(e *Event) { e.timing = true } }
 
 // NewEvent returns an event for streams of a GPU. A host that waits for the event sleeps (torch's
@@ -128,8 +128,8 @@ func (e *Event) Record(s device.Stream) error {
 	return nil
 }
 
-// Query reports whether the work before the mark is done, without waiting. The error is a fault in
-// that work.
+// Query reports whether the work before the last Record is done, without waiting. If that work
+// failed, the error is its fault.
 func (e *Event) Query() (done bool, err error) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -149,15 +149,15 @@ func (e *Event) Query() (done bool, err error) {
 	return done, e.d.fault("", err)
 }
 
-// Done is Query without the error. It also returns true if the work failed or the event was
-// released.
+// Done is Query without the error. It also returns true if the work before the last Record failed,
+// or if the event was released.
 func (e *Event) Done() bool {
 	done, err := e.Query()
 	return done || err != nil
 }
 
-// Wait blocks the caller until the work before the mark is done (torch's synchronize). It returns a
-// fault or an index error in that work.
+// Wait blocks the caller until the work before the last Record is done (torch's synchronize). It
+// returns a fault or an index error of that work.
 func (e *Event) Wait() error {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -185,7 +185,7 @@ func (e *Event) Wait() error {
 	return nil
 }
 
-// delayStream makes later work of s wait for the mark.
+// delayStream makes later work of s wait for the work before the last Record of e.
 func (e *Event) delayStream(s *stream) error {
 	if e == nil {
 		return nil
@@ -221,16 +221,16 @@ func (e *Event) delayStream(s *stream) error {
 	return nil
 }
 
-// checkRecording returns the error for a stream or host that is not in the recording of the mark.
-// e.mu is held.
+// checkRecording returns an error if e was last recorded in a recording, for a waiting stream or
+// host outside of that recording. The caller holds e.mu.
 func (e *Event) checkRecording(op string) error {
 	return &device.RecordError{Device: e.d.name, Op: op, Why: "its mark was made in a recording, for the streams of that"}
 }
 
-// Elapsed returns the GPU's time between e and end, to about half a microsecond. (torch's
-// elapsed_time is in milliseconds.) Both events must be made with [EnableTiming], recorded, and
-// done. Otherwise the error is a *[device.OperandError]. An emulated GPU returns the time of its
-// cost model.
+// Elapsed returns the GPU's time between e and end, with a resolution of about half a microsecond.
+// (torch's elapsed_time returns milliseconds.) Both events must be made with [EnableTiming],
+// recorded, and done. Otherwise the error is a *[device.OperandError]. An emulated GPU returns the
+// time of its cost model.
 func (e *Event) Elapsed(end *Event) (time.Duration, error) {
 	const op = "elapsed"
 	if end == nil || end.d != e.d {
@@ -273,8 +273,8 @@ func (e *Event) stream() *stream {
 	return e.on
 }
 
-// Release gives the event back early; otherwise the garbage collector does it. Waits that have
-// begun continue.
+// Release gives the driver's event back. Without Release, the garbage collector gives it back
+// later. Waits that have begun continue.
 func (e *Event) Release() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

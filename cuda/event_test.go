@@ -41,7 +41,7 @@ func testStreamAPI(t *testing.T, d *Device) {
 	must(t, b.WaitStream(a))
 	must(t, b.WaitStream(b))
 	must(t, apply(d, b, double, views(y), views(x)))
-	for done := false; !done; { // each query makes an emulated device execute a little more work
+	for done := false; !done; { // each query lets the emulated device execute a little more work
 		done, err = b.Query()
 		must(t, err)
 	}
@@ -72,7 +72,7 @@ func testEvent(t *testing.T, d *Device) {
 	}
 	x := floats(t, d, a, fill(1, 100)...)
 	y := empty(t, d, b, 100)
-	for i := range 4 { // this loop records the same event several times
+	for i := range 4 { // every iteration records the same event again
 		must(t, apply(d, a, next, views(x), views(x)))
 		must(t, e.Record(a))
 		must(t, b.Wait(e))
@@ -103,7 +103,7 @@ func testEvent(t *testing.T, d *Device) {
 	if e, err = NewEvent(d); err != nil || e.handle.h != h {
 		t.Errorf("a released event is not used again: %v", err)
 	}
-	// Events that are garbage are given back to the driver.
+	// The garbage collector must give unused events back to the driver.
 	for range 10 {
 		d.timers.mu.Lock()
 		free := len(d.timers.free)
@@ -120,8 +120,8 @@ func testEvent(t *testing.T, d *Device) {
 	t.Error("events that nobody can reach are not given back")
 }
 
-// TestElapsed checks that the time between two events is the device's time, here the sum of planted
-// latencies.
+// TestElapsed gives the emulated device known latencies. The time between two events must be their
+// sum.
 func TestElapsed(t *testing.T) {
 	const step = 5 * time.Millisecond
 	api, err := emu.New(emu.Config{Memory: 16 << 20, Latency: func(op emu.Op) time.Duration {
@@ -171,7 +171,7 @@ func TestElapsed(t *testing.T) {
 }
 
 // TestEventTellsIndexErrors checks that an index error is returned once, by the first wait for the
-// work that caused it. That wait may be for an event, or for a stream that waits for the event.
+// work that caused it. The test waits for an event, or for a stream that has waited for the event.
 func TestEventTellsIndexErrors(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	src, index, out := floats(t, d, nil, 1, 2, 3), longs(t, d, nil, 7), empty(t, d, nil, 1)
@@ -219,9 +219,9 @@ func TestEventFromGoroutines(t *testing.T) {
 	e.Release()
 }
 
-// TestEventsWhileRecording checks waits while work is recorded. Queries and waits between the
-// recording and outside streams must be refused. Waits within the recording, and between outside
-// streams, must work as usual.
+// TestEventsWhileRecording checks waits for events while work is recorded. Waits and queries
+// between recorded streams and other streams must return an error. Waits among recorded streams,
+// and among other streams, must succeed.
 func TestEventsWhileRecording(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	r, err := d.NewRecording()
@@ -272,7 +272,8 @@ func TestEventsWhileRecording(t *testing.T) {
 	refused("a wait of another recording", again.Stream().Wait(e))
 	refused("a wait of another recording for a stream", again.Stream().(Stream).WaitStream(fork))
 	again.Abort()
-	must(t, e.Record(other)) // recorded on this stream, e is an ordinary event again
+	// recorded on a stream that is not being recorded, so e is an ordinary event again
+	must(t, e.Record(other))
 	must(t, e.Wait())
 	must(t, other.Synchronize())
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // One graph can span two GPUs. Both GPUs compute, and data is copied between them. A replay is one
-// launch. A number that changes from replay to replay is fed to the device that needs it.
+// launch. A value that changes from replay to replay is copied to the device that needs it.
 func Example_graphAcross() {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
 	if err != nil {

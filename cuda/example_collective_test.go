@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// GPUs are connected by NCCL if it is installed. For an unsupported collective the error wraps
+// Connect uses NCCL if it is installed. For an unsupported collective, the error wraps
 // errors.ErrUnsupported, and a program can use another implementation.
 func ExampleDevice_Connect() {
 	gpus, err := cuda.Emulate("emulate:2")
@@ -24,7 +24,7 @@ func ExampleDevice_Connect() {
 	_, err = gpus[0].Connect([]device.Device{gpus[0], gpus[1]})
 	var u *device.UnavailableError
 	fmt.Println(errors.As(err, &u), err)
-	// this is true for a collective whose communicator was aborted
+	// errors.Is returns true only for a communicator that was aborted or closed
 	fmt.Println(errors.Is(err, cuda.ErrAborted))
 	// Output:
 	// connect 1 cuda:0 true

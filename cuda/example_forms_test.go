@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// targetOf builds a kernel for a target. The kernel stores the target's number.
+// targetOf builds a kernel for the target a. The kernel stores the number of the target.
 func targetOf(a ptx.Arch) *cuda.Kernel {
 	b := ptx.New("target")
 	b.Target(a)
@@ -26,8 +26,8 @@ func targetOf(a ptx.Arch) *cuda.Kernel {
 	return k
 }
 
-// A kernel can have several forms, here three. The device has capability 9.0, so it runs the form
-// for sm_90a.
+// A kernel can have several forms for different targets, here three. The device has compute
+// capability 9.0, so it runs the form for sm_90a.
 func ExampleKernel_Forms() {
 	gpu := emulate("64MiB")
 	k, err := targetOf(ptx.SM80).Forms(targetOf(ptx.SM90a), targetOf(ptx.SM120))

@@ -15,8 +15,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A whole training step is one launch. Inputs are static tensors that each step overwrites, and the
-// optimizer uses the learning rate of the replay. A capture runs nothing, so n replays are n steps.
+// A captured training step is launched as one graph. Its inputs are fixed tensors that the program
+// overwrites before each step. The optimizer uses the learning rate that is set at each replay. The
+// capture itself runs nothing, so n replays are n steps.
 func Example_graph() {
 	gpu := emulate("64MiB")
 	tensor.ManualSeed(1)
@@ -51,8 +52,8 @@ func Example_graph() {
 	// 30 steps, loss below 0.1: true
 }
 
-// At the level below tensors, a recording is a stream whose work is kept for replays. Here it
-// doubles a vector, and each replay doubles it again.
+// A recording can also be made without tensors. Work that is queued on the recording's stream is
+// kept for replays. The recorded work doubles a vector, so each replay doubles it again.
 func Example_recording() {
 	gpu := emulate("64MiB")
 	x, err := gpu.Alloc(8, nil, device.Origin{Op: "example"})
@@ -96,9 +97,9 @@ func Example_recording() {
 	// 8 16
 }
 
-// A recording can have two streams. The work of the fork may run at the same time as the work of
-// the recording's stream, until the recording's stream waits for the fork. Without such a wait,
-// Finish returns an error that names the fork.
+// A recording can have two streams. The second one, the fork, may run at the same time as the
+// first. The first stream must wait for the fork before Finish. Otherwise Finish returns an error
+// that names the fork.
 func Example_fork() {
 	gpu := emulate("64MiB")
 	record := func(join bool) error {

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// signedSquare is a program's own kernel for x·|x|, with one thread for each element.
+// signedSquare is a kernel written by the program. It computes x·|x|, with one thread for each
+// element.
 var signedSquare = func() *cuda.Kernel {
 	b := ptx.New("signed_square")
 	b.MaxThreads(128)
@@ -32,8 +33,8 @@ var signedSquare = func() *cuda.Kernel {
 	return k
 }()
 
-// SignedSquare is the op. Forward launches the kernel on the tensor's stream; VJP is written with
-// ops.
+// SignedSquare is an op that uses this kernel. Forward launches the kernel on the tensor's stream.
+// VJP is written with ops of package tensor.
 type SignedSquare struct{}
 
 func (SignedSquare) Name() string { return "signed_square" }
@@ -53,8 +54,8 @@ func (SignedSquare) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{g.Mul(c.Saved(0).Abs()).MulScalar(2)}
 }
 
-// A program's own GPU kernel becomes a differentiable op. It runs on an emulated GPU, which checks
-// each of its accesses.
+// This makes a differentiable op of a GPU kernel that the program defines. It runs on an emulated
+// GPU, which checks every memory access of the kernel.
 func Example_kernel() {
 	gpu := emulate("64MiB")
 	x := tensor.Root().On(gpu).From([]float32{-3, -1, 0, 2}).RequiresGrad()
@@ -70,9 +71,9 @@ func Example_kernel() {
 	// difference from the ops: 0
 }
 
-// A launch shape that a kernel does not allow is refused by NewKernel. Arguments that do not fit
-// are refused before anything is queued. A strided view needs a kernel that gets the strides as
-// arguments.
+// NewKernel refuses a launch shape that the kernel does not allow. Launch refuses arguments that do
+// not match the kernel before anything is queued. A strided view needs a kernel that takes the
+// strides as arguments.
 func ExampleDevice_Launch() {
 	b := ptx.New("copy_strided")
 	b.MaxThreads(32)
@@ -110,9 +111,9 @@ func ExampleDevice_Launch() {
 	// <nil> tensor([2., 4., 6.], device='cuda:0')
 }
 
-// This runs a faulty kernel. An emulated GPU also finds faults that hardware does not detect, here
-// a read of memory that nothing has written. The next wait returns the fault. After a sticky fault,
-// the program cannot use the GPU any more.
+// This runs a kernel that fails. An emulated GPU also finds faults that hardware does not detect,
+// here a read of memory that nothing has written. The next wait returns the fault. After a sticky
+// fault, the program cannot use the GPU any more.
 func ExampleEmulate_fault() {
 	x := tensor.Root().On(emulate("64MiB")).Empty(3)
 	err := tensor.Try(func() { fmt.Println(x.Exp().Floats()) })

@@ -13,7 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The peak between two resets is the memory that a step needs.
+// MaxMemoryAllocated returns the peak since the last reset. So it can measure how much memory a
+// step needs.
 func ExampleMaxMemoryAllocated() {
 	gpu := emulate("64MiB")
 	tensor.Do(func(s *tensor.Scope) {
@@ -62,7 +63,7 @@ func ExampleSetMemoryFraction() {
 		log.Fatal(err)
 	}
 	err := tensor.Try(func() {
-		tensor.Do(func(s *tensor.Scope) { s.Zeros(5 << 20) }, tensor.On(gpu)) // 20 MiB
+		tensor.Do(func(s *tensor.Scope) { s.Zeros(5 << 20) }, tensor.On(gpu)) // allocates 20 MiB
 	})
 	fmt.Println(errors.Is(err, device.ErrOutOfMemory), strings.Contains(err.Error(), "limit 16.00 MiB"), cuda.MemoryFraction(gpu))
 	// Output: true true 0.25
@@ -78,8 +79,8 @@ func ExampleHostMemoryStats() {
 	// Output: 1 4096 1
 }
 
-// MemGetInfo returns how much memory is free by the driver's count, which includes other programs
-// on the GPU. MaxMemoryReserved counts only the memory that this program has reserved.
+// MemGetInfo returns how much memory is free according to the driver, which also counts the memory
+// of other programs. MaxMemoryReserved counts only the memory that this program has reserved.
 func ExampleMemGetInfo() {
 	gpu := emulate("64MiB")
 	x := tensor.Ones(1024, 1024).To(gpu) // 4 MiB
@@ -121,7 +122,8 @@ func ExampleDevice_SetExpandableSegments() {
 	// Output: true 6 MiB
 }
 
-// A test can refuse the next request for memory, to see how a program handles out of memory.
+// FailAlloc makes a later request for memory fail. A test uses it to see how a program handles a
+// lack of memory.
 func ExampleDevice_FailAlloc() {
 	gpu := emulate("64MiB").(*cuda.Device)
 	if err := gpu.FailAlloc(1); err != nil {
@@ -132,8 +134,8 @@ func ExampleDevice_FailAlloc() {
 	// Output: true <nil>
 }
 
-// After a reset, the statistics of page-locked memory describe one part of a program: its peak, and
-// its requests. EmptyPinned gives idle blocks back.
+// After a reset, the statistics of page-locked memory count only what the program does from then
+// on. EmptyPinned gives unused blocks back.
 func ExampleResetPeakHostMemoryStats() {
 	gpu := emulate("64MiB")
 	pin := func(n int) { tensor.Do(func(s *tensor.Scope) { s.Zeros(n).PinMemory(gpu) }) }
@@ -149,8 +151,8 @@ func ExampleResetPeakHostMemoryStats() {
 	// true 0
 }
 
-// A snapshot shows memory by category. The stacks identify gradients, activations and an
-// optimizer's state. For all further memory, the program itself sets the labels.
+// A snapshot shows memory by category. It finds gradients, activations and an optimizer's state by
+// the recorded call stacks. The program labels its other memory itself.
 func ExampleMemorySnapshot() {
 	gpu := emulate("64MiB")
 	if err := cuda.RecordMemoryHistory(gpu, device.MaxHistoryEntries(1000)); err != nil {
@@ -164,7 +166,7 @@ func ExampleMemorySnapshot() {
 		y.Sum().Backward()
 		opt.Step()
 		var err error
-		if snap, err = cuda.MemorySnapshot(gpu); err != nil { // while y is in use
+		if snap, err = cuda.MemorySnapshot(gpu); err != nil { // y is still in use
 			log.Fatal(err)
 		}
 	})

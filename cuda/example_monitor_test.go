@@ -9,7 +9,7 @@ import (
 )
 
 // Temperature returns the temperature of a GPU. An emulated GPU has no sensors, and a machine may
-// lack NVIDIA's management library. The errors of both cases have the same type.
+// lack NVIDIA's management library. Both cases return an error of the same type.
 func ExampleTemperature() {
 	gpu := emulate("16MiB")
 	celsius, err := cuda.Temperature(gpu)
@@ -22,8 +22,8 @@ func ExampleTemperature() {
 	// Output: cuda: temperature of cuda:0: the GPU is emulated and has no sensors
 }
 
-// This prints a report like nvidia-smi's, GPU by GPU. A query that the machine cannot answer
-// returns a *cuda.MonitorError. The report then continues without the answer.
+// This prints a report on each GPU, like nvidia-smi. A query that the machine cannot answer returns
+// a *cuda.MonitorError. The report then continues with the next query.
 func ExampleUtilization() {
 	gpu := emulate("16MiB")
 	say := func(what string, value any, err error) {
@@ -55,8 +55,8 @@ func ExampleUtilization() {
 	// processes: the GPU is emulated and has no sensors
 }
 
-// These are reasons why a GPU may be slower than it could be: its link to the host, errors of its
-// memory, and throttled clocks. `flambeau doctor` makes the same queries.
+// These queries help to find out why a GPU is slow: its link to the host, memory errors, and
+// reduced clock rates. The command "flambeau doctor" makes the same queries.
 func ExampleThrottleReasons() {
 	gpu := emulate("16MiB")
 	if link, err := cuda.PCIeLink(gpu); err != nil {
@@ -80,13 +80,13 @@ func ExampleThrottleReasons() {
 	// cuda: throttle reasons of cuda:0: the GPU is emulated and has no sensors
 }
 
-// A bug report begins with these versions. Without a driver, or without its management library, the
-// errors say what is missing.
+// These versions belong in a bug report. If the driver or its management library is missing, the
+// error says so.
 func ExampleDriverVersion() {
-	version, err := cuda.DriverVersion() // "12.4": the CUDA that the driver supports
+	version, err := cuda.DriverVersion() // the CUDA version that the driver supports, such as "12.4"
 	var none *device.UnavailableError
 	fmt.Println(version != "" || errors.As(err, &none))
-	release, err := cuda.DriverRelease() // "550.54.15": the driver's own number
+	release, err := cuda.DriverRelease() // the release of the driver, such as "550.54.15"
 	var m *cuda.MonitorError
 	fmt.Println(release != "" || errors.As(err, &m))
 	// Output:
@@ -94,7 +94,8 @@ func ExampleDriverVersion() {
 	// true
 }
 
-// NVIDIA's libraries are optional. Each entry says what the library is used for, and where it is.
+// Libraries lists NVIDIA's optional libraries. Each entry says what the library is used for, and
+// where it was found.
 func ExampleLibraries() {
 	for _, l := range cuda.Libraries() {
 		where := l.Path

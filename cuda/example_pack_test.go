@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A pack is made once and shipped with the program; the command flambeau kernels pack makes one
-// too. If the target GPU was not there, the pack has no machine code until Compile adds it.
+// A pack of compiled kernels is made once and shipped with the program. The command "flambeau
+// kernels pack" makes one too. If the pack was made without the target GPU, it has no machine code
+// until Compile adds it.
 func ExamplePack() {
 	gpus, err := cuda.Emulate("emulate:2")
 	if err != nil {
@@ -33,12 +34,13 @@ func ExamplePack() {
 		panic(err)
 	}
 
-	p, err := cuda.ReadPack(file.Bytes()) // this may happen in another program
+	p, err := cuda.ReadPack(file.Bytes()) // usually another program reads the pack
 	if err != nil {
 		panic(err)
 	}
 	gpu := gpus[1]
-	if err := gpu.Compile(context.Background(), p, nil); err != nil { // nothing is left to compile
+	// compiles nothing, because the pack is complete
+	if err := gpu.Compile(context.Background(), p, nil); err != nil {
 		panic(err)
 	}
 	gpu.UsePack(p)

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda"
 )
 
-// A program learns early why copies between two GPUs will be staged in the host's memory.
+// EnablePeerAccess returns an error if two GPUs cannot copy directly. Their copies then pass
+// through the host's memory.
 func ExampleEnablePeerAccess() {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB,peer=off")
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A copy from page-locked memory runs while the host and other streams continue. The program need
-// not wait for an event: ops that read the copy, or overwrite its source, wait by themselves.
+// A copy from page-locked memory runs while the host and other streams continue. The program does
+// not have to wait for it. Ops that read the copy, or overwrite its source, wait automatically.
 func Example_pinnedMemory() {
 	gpu := emulate("64MiB")
 	x := tensor.From([]float32{1, 2, 3}).PinMemory(gpu)
 	y := x.To(gpu, tensor.NonBlocking())
-	x.Fill(0) // runs after the copy has read x
+	x.Fill(0) // waits until the copy has read x
 	fmt.Println(x.IsPinned(), y)
 	z := y.Square().To(x.Device(), tensor.NonBlocking())
 	fmt.Println(z.IsPinned(), z)
@@ -26,7 +26,7 @@ func Example_pinnedMemory() {
 	// 2
 }
 
-// A loader copies batches to the GPU before the loop needs them.
+// A data loader copies batches to the GPU before the training loop needs them.
 func Example_loader() {
 	gpu := emulate("64MiB")
 	ds, err := data.NewTensorDataset(tensor.Root().Arange(6), tensor.Root().Arange(6))

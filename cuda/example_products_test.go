@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda"
 )
 
-// Products names what computes a GPU's matrix products. With FLAMBEAU_LIBS=cublaslt it is NVIDIA's
-// library, on hardware. An emulated GPU uses its own kernels.
+// Products returns the name of the implementation of matrix products that a GPU uses. With
+// FLAMBEAU_LIBS=cublaslt it is NVIDIA's library, on hardware. An emulated GPU uses its own kernels.
 func ExampleDevice_Products() {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -50,7 +50,8 @@ func Example_currentDevice() {
 
 // Copies between GPUs are direct if the hardware supports it; PeerCopies says how they were done.
 func ExamplePeerCopies() {
-	gpus, err := cuda.Emulate("emulate:2,mem=16MiB") // peer=off: GPUs without peer access
+	// with peer=off, the GPUs would have no peer access
+	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -69,7 +70,8 @@ func ExamplePeerCopies() {
 	// 1 copy of 12 bytes, direct: true
 }
 
-// On machines whose PCI switches or IOMMU break direct copies, a program turns them off.
+// DisablePeerAccess makes copies between two GPUs pass through the host. A program needs it on
+// machines whose PCI switches or IOMMU corrupt direct copies.
 func ExampleDisablePeerAccess() {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
 	if err != nil {
@@ -92,8 +94,8 @@ func ExampleDisablePeerAccess() {
 	// 1 copy of 12 bytes, direct: false (DisablePeerAccess was called)
 }
 
-// The error of Open says why a GPU cannot be used. Get panics with the same error. So it has a
-// single result, and can be used as an argument of a call. tensor.Try returns the error.
+// If a GPU cannot be used, Open returns an error that says why. Get panics with the same error, so
+// it has a single result and can be an argument of a call. tensor.Try returns the error.
 func ExampleOpen() {
 	gpu, err := cuda.Open(99)
 	var u *device.UnavailableError

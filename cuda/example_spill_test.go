@@ -8,8 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Spills says whether the driver's compiler had enough registers for the kernels that a program has
-// used.
+// Spills lists the loaded kernels for which the driver's compiler had too few registers.
 func ExampleDevice_Spills() {
 	gpu := emulate("64MiB").(*cuda.Device)
 	x := tensor.Ones(8, 8).To(gpu)
@@ -20,14 +19,14 @@ func ExampleDevice_Spills() {
 		fmt.Println(s)
 	}
 	fmt.Println(len(gpu.Spills()), "kernels spill registers")
-	// This is what a spill would look like.
+	// This is the text of a spill.
 	fmt.Println(cuda.Spill{Kernel: "softmax", Bytes: 16, Capability: "9.0", Driver: "12.4"})
 	// Output:
 	// 0 kernels spill registers
 	// the driver (CUDA 12.4) gave kernel softmax 16 bytes of local memory a thread: it is slower than it could be on compute capability 9.0
 }
 
-// RecordedSpills returns the spills that earlier processes found. This example selects the spills
+// RecordedSpills returns the spills that were recorded on this machine. This example counts those
 // of a driver that has been replaced since.
 func ExampleRecordedSpills() {
 	n := 0
@@ -40,8 +39,8 @@ func ExampleRecordedSpills() {
 	// Output: 0
 }
 
-// KernelAttributes returns the attributes of a program's own kernel after loading. An emulated GPU
-// has no compiler, and assumes 32 registers.
+// KernelAttributes returns the registers and memory that the driver gave a program's own kernel. An
+// emulated GPU has no compiler, and assumes 32 registers.
 func ExampleDevice_KernelAttributes() {
 	gpu := emulate("64MiB").(*cuda.Device)
 	var a cuda.KernelAttributes

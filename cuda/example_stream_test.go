@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A scope queues its work on a stream, as with torch.cuda.stream(s). The program need not wait: y
-// is read on the default stream, which by itself waits for the scope's stream.
+// A scope queues its work on a stream, as with torch.cuda.stream(s). The program does not have to
+// wait for the result y. It is read on the default stream, which waits for the scope's stream
+// automatically.
 func ExampleNewStream() {
 	gpu := emulate("64MiB")
 	side, err := cuda.NewStream(gpu, 1)
@@ -38,8 +39,8 @@ func ExampleNewStream() {
 	// 0 5
 }
 
-// Events measure the time of work on the GPU, without a wait of the host, like
-// torch.cuda.Event(enable_timing=True). The times of an emulated GPU are those of its cost model.
+// Events measure the time of work on the GPU while the host continues, like
+// torch.cuda.Event(enable_timing=True). An emulated GPU returns the times of its cost model.
 func ExampleEvent() {
 	gpu := emulate("64MiB")
 	start, err1 := cuda.NewEvent(gpu, cuda.EnableTiming())
@@ -65,8 +66,8 @@ func ExampleEvent() {
 	// Output: true <nil>
 }
 
-// A program that queues its own kernels on its own streams orders them by events, or by waits for
-// whole streams.
+// A program that queues its own kernels on several streams must order them by events, or by waits
+// for whole streams.
 func ExampleStream() {
 	gpu := emulate("64MiB")
 	a, err1 := cuda.NewStream(gpu, 0)
@@ -87,7 +88,7 @@ func ExampleStream() {
 }
 
 // Copies from page-locked memory run at the same time as the work of other streams. RecordStream
-// reports work on x that does not go through tensors.
+// tells the library about kernels of the program that read x.
 func ExampleStream_copies() {
 	gpu := emulate("64MiB")
 	copies, err := cuda.NewStream(gpu, 0)
@@ -101,21 +102,21 @@ func ExampleStream_copies() {
 			x = batch.In(c).To(gpu, tensor.NonBlocking())
 			c.Close(x)
 		}, tensor.Stream(copies))
-		fmt.Println(x.MulScalar(2)) // on the default stream, which waits for the copy
+		fmt.Println(x.MulScalar(2)) // the default stream waits for the copy
 		// needed if a kernel of the program's own reads x on that stream
 		x.RecordStream(copies)
 	}, tensor.On(gpu))
 	// Output: tensor([2., 4., 6.], device='cuda:0')
 }
 
-// A host with other work asks from time to time whether the GPU has reached the event.
+// A host that has other work asks from time to time whether the GPU has reached the event.
 func ExampleEvent_Query() {
 	gpu := emulate("64MiB")
 	e, err := cuda.NewEvent(gpu)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer e.Release() // the garbage collector would do it too
+	defer e.Release() // without Release, the garbage collector would release the event
 	x := tensor.Ones(3).To(gpu).Exp()
 	if err := e.Record(cuda.DefaultStream(gpu)); err != nil {
 		log.Fatal(err)
@@ -123,7 +124,7 @@ func ExampleEvent_Query() {
 	for !e.Done() {
 		time.Sleep(time.Millisecond)
 	}
-	done, err := e.Query() // does the same as Done, but also returns a fault of the work
+	done, err := e.Query() // like Done, but also returns a fault of the work
 	fmt.Println(done, err, x.Shape())
 	// Output: true <nil> [3]
 }

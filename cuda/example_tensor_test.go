@@ -13,8 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// emulate returns an emulated GPU. On a machine with a GPU, device.Open("cuda") returns the real
-// one.
+// emulate returns an emulated GPU. On a machine with a GPU, device.Open("cuda") returns a real GPU.
 func emulate(mem string) device.Device {
 	gpus, err := cuda.Emulate("emulate,sm=90,mem=" + mem)
 	if err != nil {
@@ -39,7 +38,7 @@ func Example_tensors() {
 	// cpu
 }
 
-// A model and its data on a GPU: nn.To moves the model, On makes the scope's new tensors there.
+// nn.To moves a model to the GPU. The option On makes the scope's new tensors there.
 func Example_training() {
 	gpu := emulate("64MiB")
 	tensor.ManualSeed(1)
@@ -74,7 +73,7 @@ func Example_devices() {
 	// true
 }
 
-// Out of memory is an error that a program can handle. Here the program continues with a smaller
+// Lack of memory is an error that a program can handle. Here the program continues with a smaller
 // batch.
 func Example_outOfMemory() {
 	gpu := emulate("100MiB")
@@ -93,7 +92,7 @@ func Example_outOfMemory() {
 	// 131072 <nil>
 }
 
-// Counters counts the requests to a GPU: an optimizer's step over all parameters is one launch.
+// Counters counts the requests to a GPU. Here the optimizer updates all parameters in one launch.
 func ExampleDevice_Counters() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB,sm=90")
 	if err != nil {
@@ -111,7 +110,8 @@ func ExampleDevice_Counters() {
 	// 6 parameters, 1 launch
 }
 
-// SetMemoryLimit leaves the rest of a GPU's memory to other programs.
+// SetMemoryLimit limits the memory that the program takes, so that other programs can use the rest
+// of the GPU.
 func ExampleDevice_SetMemoryLimit() {
 	gpus, err := cuda.Emulate("emulate,mem=256MiB,sm=90")
 	if err != nil {
@@ -120,7 +120,7 @@ func ExampleDevice_SetMemoryLimit() {
 	gpus[0].SetMemoryLimit(64 << 20)
 	err = tensor.Try(func() { tensor.Root().On(gpus[0]).Zeros(128 << 20 / 4) })
 	fmt.Println(errors.Is(err, device.ErrOutOfMemory), cuda.MemoryFraction(gpus[0]))
-	// the limit as a fraction of the memory, which must not exceed 1
+	// the fraction must not exceed 1
 	err = gpus[0].SetMemoryFraction(1.5)
 	var v *device.OperandError
 	fmt.Println(errors.As(err, &v), err)
@@ -156,19 +156,19 @@ func ExampleEmulate_meta() {
 	// 37.3 GiB at the peak
 }
 
-// This shows where tensors are: the device of a model, inputs that are moved to it, and a leaf that
-// moves with its gradient. It also measures the peak of the memory that later work uses.
+// This finds the device of a model, moves inputs to it, and moves a leaf with its gradient. It also
+// measures the peak of the memory that later work uses.
 func Example_placement() {
 	gpu := emulate("64MiB")
 	model := nn.To(nn.NewLinear(4, 2), gpu)
 	fmt.Println(nn.DeviceOf(model).Name())
-	x := nn.Follow(model, tensor.Ones(3, 4)) // x.to(next(model.parameters()).device)
+	x := nn.Follow(model, tensor.Ones(3, 4)) // like x.to(next(model.parameters()).device) in torch
 	fmt.Println(model.Forward(x).Device().Name())
-	// for a model with two inputs
+	// moves both inputs of a model with two inputs
 	both := nn.FollowAll(model, tensor.Ones(3, 4), tensor.Zeros(2, 4))
 	fmt.Println(both[0].Device().Name(), both[1].Device().Name())
 	w := tensor.Ones(1024).RequiresGrad()
-	w.MoveTo(gpu) // w stays the same leaf, so an optimizer that holds w can continue
+	w.MoveTo(gpu) // w stays the same leaf, so an optimizer of w can continue
 	gpu.ResetPeak()
 	before := gpu.Stats().Allocated
 	tensor.Do(func(s *tensor.Scope) { w.In(s).Exp().Sum() }, tensor.Nondeterministic())

@@ -48,7 +48,7 @@ func Example() {
 	// Output: 1 2 3 Emulated GPU (sm_80)
 }
 
-// The error for a wrong specification says what is accepted.
+// If the specification is wrong, the error says what is accepted.
 func ExampleEmulate() {
 	_, err := cuda.Emulate("emulate,sm=75")
 	var u *device.UnavailableError

@@ -12,7 +12,7 @@ import (
 var _ pool.Expander = backing{}
 
 // largePage is the page size for blocks above 1 MiB on a GPU with at least manyPages bytes of
-// memory. Large pages take fewer driver calls. PyTorch's large pages have this size too.
+// memory. With larger pages, the pool calls the driver less often. PyTorch uses the same size.
 const (
 	largePage = 20 << 20
 	manyPages = 16 << 30
@@ -41,13 +41,13 @@ func (d *Device) wantsExpandable() bool {
 	return ok && e.Expandable() || os.Getenv("FLAMBEAU_CUDA_EXPANDABLE") == "1"
 }
 
-// SetExpandableSegments chooses how the pool takes memory from the driver from now on
-// (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True). If enabled, each stream has one range of
-// addresses for small blocks and one for large blocks. A range grows by pages of 2 MiB (20 MiB for
-// large blocks if the GPU has 16 GiB or more). [Device.Empty] gives whole free pages back. Before
-// an allocation fails, the pool gives free pages back by itself. Programs whose sizes change from
-// step to step then need less memory. Segments of fixed sizes would have free pieces that are too
-// small for later blocks.
+// SetExpandableSegments turns expandable segments on or off for memory that the pool takes from the
+// driver later (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True). If enabled, each stream has one
+// range of addresses for small blocks and one for large blocks. A range grows by pages of 2 MiB (20
+// MiB for large blocks if the GPU has 16 GiB or more). [Device.Empty] gives whole free pages back.
+// Before an allocation fails, the pool gives free pages back by itself. Programs whose sizes change
+// from step to step then need less memory. Segments of fixed sizes would have free blocks that are
+// too small for later requests.
 //
 // It is off by default, as in PyTorch; FLAMBEAU_CUDA_EXPANDABLE=1 turns it on. So far it has only
 // run on the emulated driver, not on hardware. If the GPU has no virtual memory management, the
@@ -59,13 +59,12 @@ func (d *Device) SetExpandableSegments(enabled bool) error {
 	return nil
 }
 
-// ExpandableSegments reports whether expandable segments are on; see
-// [Device.SetExpandableSegments].
+// ExpandableSegments reports whether new memory is taken in expandable segments.
 func (d *Device) ExpandableSegments() bool { return d.pool.Expandable() }
 
 var errNoVirtualMemory = errors.New("the GPU or its driver has no virtual memory management (CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED), which expandable segments need")
 
-// Granularity returns the size of pages in bytes, 0 without virtual memory.
+// Granularity returns the size of a page of virtual memory in bytes, or 0 without virtual memory.
 func (b backing) Granularity() uint64 { return b.d.page }
 
 func (b backing) Reserve(size uint64) (uintptr, error) {
@@ -90,8 +89,8 @@ func (b backing) Unreserve(addr uintptr, size uint64) {
 	_ = d.fault("", d.api.(cu.VirtualMemory).MemAddressFree(cu.DevicePtr(addr), size))
 }
 
-// Map creates a handle for each page, so that each page can be given back separately. A page lives
-// as long as it is mapped.
+// Map maps memory to a range of addresses. It creates a handle for each page, so that each page can
+// be given back separately.
 func (b backing) Map(addr uintptr, size, page uint64) error {
 	d := b.d
 	if err := d.enter(); err != nil {

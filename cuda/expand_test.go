@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestExpandable checks that one segment grows over several pages, and that blocks across pages
-// keep their data. Free pages must be given back and mapped again.
+// TestExpandable checks that one segment grows over several pages. Blocks that cross a page
+// boundary must keep their data. Free pages must be given back and mapped again.
 func TestExpandable(t *testing.T) {
 	onBoth(t, "emulate,mem=8MiB,expandable=on", func(t *testing.T, d *Device) {
 		must(t, d.SetExpandableSegments(true))
@@ -83,8 +83,8 @@ func TestExpandable(t *testing.T) {
 	})
 }
 
-// TestExpandableAtTheLimit checks that an allocation above the limit returns the typed error.
-// Before that, the pool gives the free pages of one stream to another.
+// TestExpandableAtTheLimit makes one stream use free pages of another stream at the memory limit.
+// An allocation above the limit must return device.ErrOutOfMemory.
 func TestExpandableAtTheLimit(t *testing.T) {
 	for _, spec := range []string{"emulate,mem=4MiB,expandable=on", "emulate,mem=4MiB,expandable=on,mode=meta"} {
 		t.Run(spec, func(t *testing.T) { expandableAtTheLimit(t, emulated(t, spec)) })

@@ -34,8 +34,8 @@ func (d *Device) leave() { runtime.UnlockOSThread() }
 
 // fault converts an error of a driver call to a *[device.Fault], and nil to nil. A sticky fault
 // ends the device: every later call returns it. The argument kernel is the name of the launched
-// kernel, if known. On hardware, a sticky fault keeps this name only if the program waits for every
-// launch.
+// kernel, if known. On hardware, the fault keeps the name only if the program waits for every
+// launch, because a later call may report it.
 func (d *Device) fault(kernel string, err error) error {
 	if err == nil {
 		return nil
@@ -46,7 +46,7 @@ func (d *Device) fault(kernel string, err error) error {
 	f := &device.Fault{Device: d.name, Kernel: kernel, Err: err}
 	var found *ptxvm.Fault
 	if errors.As(err, &found) {
-		f.Kernel = found.Kernel // the call that returned the fault may be later than the launch
+		f.Kernel = found.Kernel // the failed kernel may be an earlier one than the argument kernel
 	}
 	var e *cu.Error
 	if errors.As(err, &e) {
@@ -68,8 +68,8 @@ func (d *Device) fault(kernel string, err error) error {
 	return f
 }
 
-// indexSlots is the number of records for index errors on a device. Each stream has its own record,
-// until there are more streams than records.
+// indexSlots is the number of records for index errors on a device. Each stream has its own record.
+// If there are more streams than records, streams share them.
 const indexSlots = 64
 
 // indexFaults is page-locked host memory to which kernels write the first index that is out of
@@ -94,13 +94,13 @@ func (x *indexFaults) init(api cu.API) error {
 	return err
 }
 
-// record returns the device address of a slot's record.
+// record returns the device address of record number slot.
 func (x *indexFaults) record(slot int) uint64 {
 	return uint64(x.addr) + uint64(slot*kernels.FaultBytes)
 }
 
-// takeFault returns an error from a record of the slots in mask, and clears the record for the next
-// error. The caller has waited for the work of these slots' streams.
+// takeFault returns an error from one of the records in mask, and clears that record for the next
+// error. The caller has waited for the work of the streams that use these records.
 func (x *indexFaults) takeFault(mask uint64) *device.IndexError {
 	for ; mask != 0; mask &= mask - 1 {
 		r := x.host[bits.TrailingZeros64(mask)*kernels.FaultBytes:][:kernels.FaultBytes]
@@ -118,9 +118,9 @@ func (x *indexFaults) takeFault(mask uint64) *device.IndexError {
 	return nil
 }
 
-// await runs the function wait, which waits for the stream. It returns the function's error.
-// Otherwise it returns an index error in the work of this stream, or of the streams for which this
-// stream has waited.
+// await calls the function wait, which waits for the stream, and returns its error. If there is
+// none, it returns an index error of this stream's work, or of streams for which this stream has
+// waited.
 func (s *stream) await(wait func() error) error {
 	if err := s.refuse("synchronize", hostWaits); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s *stream) await(wait func() error) error {
 		return s.dev.fault("", err)
 	}
 	if e := s.dev.index.takeFault(mask); e != nil {
-		s.mask.Or(mask) // another slot may hold an error too
+		s.mask.Or(mask) // another record may hold an error too
 		return e
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestStickyFault checks that a kernel that reads memory that nothing has written ends the device.
-// The fault names kernel, line and thread.
+// TestStickyFault runs a kernel that reads memory that nothing has written. The device must then be
+// unusable, and the fault must name kernel, line and thread.
 func TestStickyFault(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x, y := empty(t, d, nil, 5), empty(t, d, nil, 5)
@@ -42,12 +42,12 @@ func TestStickyFault(t *testing.T) {
 			t.Errorf("call %d after the fault: %v, want the same fault", i, err)
 		}
 	}
-	x.Buf.Free() // has no effect on the driver, and does not panic
+	x.Buf.Free() // Free must not call the driver, and must not panic
 	y.Buf.Queue()
 	d.Empty()
 }
 
-// failing is a driver that fails like a GPU: some call after the launch returns an error code.
+// failing is a driver in which a call after the launch returns an error code, as on a GPU.
 type failing struct {
 	cu.API
 	launched, broken bool
@@ -68,8 +68,8 @@ func (h *failing) StreamSynchronize(s cu.Stream) error {
 	return h.API.StreamSynchronize(s)
 }
 
-// TestFaultOfHardware checks that a fault does not name the kernel whose launch happened to return
-// it. With FLAMBEAU_CUDA_SYNC the fault names the kernel that was waited for.
+// TestFaultOfHardware checks which kernel a fault names. If a later call returns the fault, it must
+// name none. With FLAMBEAU_CUDA_SYNC it must name the kernel that was waited for.
 func TestFaultOfHardware(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		api, err := newEmulator("emulate,mem=16MiB")
@@ -98,7 +98,7 @@ func TestFaultOfHardware(t *testing.T) {
 	}
 }
 
-// TestSync checks that with FLAMBEAU_CUDA_SYNC the operation itself returns the error.
+// TestSync checks that with FLAMBEAU_CUDA_SYNC a failing operation returns its own error.
 func TestSync(t *testing.T) {
 	t.Setenv("FLAMBEAU_CUDA_SYNC", "1")
 	d := emulated(t, "emulate,mem=16MiB")
@@ -180,7 +180,7 @@ func TestLaunch(t *testing.T) {
 	both.StaticShared = 40 << 10
 	both.PTX = strings.Replace(both.PTX, "{", "{\n\t.shared .align 16 .b8 fixed[40960];", 1)
 	must(t, launch(both, params(at)))
-	// An impossible launch returns a fault that is not sticky.
+	// A launch that is impossible returns a fault, and the device stays usable.
 	newer, higher, much, none, wrong := sharedKernel(0), sharedKernel(0), sharedKernel(1<<20), sharedKernel(0), sharedKernel(0)
 	newer.Version, higher.Target, none.Entry = 88, 90, "other"
 	wrong.PTX = strings.Replace(wrong.PTX, "st.global.u32", "st.global.u33", 1)
@@ -219,8 +219,8 @@ func le64(v uint64) []byte {
 	return b
 }
 
-// TestIndexErrors checks that an index error is returned once: by a wait for the stream of the work
-// with the error, or for a stream that has waited for that stream.
+// TestIndexErrors checks that an index error is returned once. It must be returned by a wait for
+// the stream that caused it, or for a stream that has waited for that stream.
 func TestIndexErrors(t *testing.T) { onBoth(t, "emulate,mem=16MiB,seed=2", testIndexErrors) }
 
 func testIndexErrors(t *testing.T, d *Device) {
@@ -244,7 +244,8 @@ func testIndexErrors(t *testing.T, d *Device) {
 	}
 	y := gather(a, 1, 0, 3, 2)
 	x := gather(b, 2, 1)
-	check(t, d, b, x, 2) // b has no error, so a wait for it must not return the error of stream a
+	// the work of b has no error, so a wait for b must not return the error of stream a
+	check(t, d, b, x, 2)
 	got := make([]byte, 12)
 	is("Download", d.Download(a, got, y.Buf, 0), 1, 3, 1)
 	if !bytes.Equal(got, bytesOf([]float32{1, 0, 3})) {
@@ -271,7 +272,7 @@ func testIndexErrors(t *testing.T, d *Device) {
 	must(t, b.Wait(e))
 	e.Release()
 	var tags []uint32
-	for range 2 { // each of the two waits returns the error of one stream
+	for range 2 { // each wait returns the error of one of the two streams
 		var x *device.IndexError
 		if err := b.Synchronize(); !errors.As(err, &x) {
 			t.Fatalf("the waiting stream: %v", err)

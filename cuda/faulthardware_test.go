@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// TestFaultOnHardware checks that a kernel that writes outside of memory ends the device, but not
-// the process. Every later call returns the fault again. The whole process loses the GPU's context,
-// so on hardware the test runs in another process.
+// TestFaultOnHardware runs a kernel that writes outside of memory. Every later call of the device
+// must return the fault, and the process must continue. The process loses the GPU's context, so on
+// hardware the test runs in a child process.
 func TestFaultOnHardware(t *testing.T) {
 	const child = "FLAMBEAU_TEST_FAULT_CHILD"
 	if os.Getenv(child) == "1" {

@@ -60,9 +60,9 @@ var foldGradients = []struct {
 	}},
 }
 
-// TestFoldGradients checks that the kernel that folds windows gives the same bits as the
-// composition. (The composition adds the first elements of all windows to the result, then the
-// second elements, and so on.) A captured gradient must have the same bits too.
+// TestFoldGradients checks the kernel that adds overlapping windows to an image. Its result must
+// have the same bits as a composition of ops, which adds the first elements of all windows, then
+// the second elements, and so on. A captured gradient must have the same bits too.
 func TestFoldGradients(t *testing.T) {
 	dev := emulated(t, "256MiB")
 	for i, c := range foldGradients {
@@ -91,7 +91,8 @@ func TestFoldGradients(t *testing.T) {
 				return text
 			}
 			want := eager(tensor.On(dev))
-			if !typ.IsHalf() || len(in) == 1 { // products of 16-bit floats are composed differently
+			// for 16-bit floats, gradients of products are composed of other ops
+			if !typ.IsHalf() || len(in) == 1 {
 				same(t, c.name+", composed", typ, eager(tensor.On(dev), tensor.Composed()), want)
 			}
 			graph, err := tensor.Capture(dev, func(s *tensor.Scope) {
@@ -135,7 +136,7 @@ func same(t *testing.T, what string, typ dtype.Type, got, want []string) {
 func bitsOf(x *tensor.Tensor) string { return fmt.Sprint(tensor.Data[float64](x.Double())) }
 
 // TestFoldIsOneLaunch checks that columns become an image in one launch, and an image becomes
-// columns in one launch. The gradient of windows must also be one launch.
+// columns in one launch. The gradient of an op that reads windows must also be one launch.
 func TestFoldIsOneLaunch(t *testing.T) {
 	dev := emulated(t, "64MiB")
 	tensor.Do(func(s *tensor.Scope) {
@@ -159,7 +160,8 @@ func TestFoldIsOneLaunch(t *testing.T) {
 				t.Errorf("%s: %d launches", name, dev.Counters().Launches-before)
 			}
 		}
-		// one launch divides by the divisor, and the other folds
+		// one launch divides the gradient by the number of averaged elements, and the other adds
+		// the windows
 		g = means.Detach().OnesLike()
 		before := dev.Counters().Launches
 		tensor.Gradients(means, []*tensor.Tensor{images}, tensor.GradOutput(g))

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// normaliseSource returns the PTX that NVIDIA's compiler (NVRTC 12.4, sm_80) made of
+// normaliseSource returns the PTX text to which NVIDIA's compiler (NVRTC 12.4, sm_80) translated
 // testdata/normalise.cu.
 func normaliseSource(t *testing.T) string {
 	t.Helper()
@@ -24,8 +24,7 @@ func normaliseSource(t *testing.T) string {
 	return string(b)
 }
 
-// foreignKernel describes PTX text of another compiler in the same way as package ptx describes its
-// kernels.
+// foreignKernel makes a kernel of PTX text that another compiler has produced.
 func foreignKernel(t *testing.T, text string) *Kernel {
 	t.Helper()
 	k, err := NewKernel(&ptx.Kernel{Name: "normalise", Text: text, Version: 84, Target: 80, ParamSize: 24, Params: []ptx.Param{
@@ -38,8 +37,8 @@ func foreignKernel(t *testing.T, text string) *Kernel {
 	return k
 }
 
-// TestForeignKernel checks that a kernel of another compiler, which calls a function, runs through
-// the public API. Errors in its text are reported.
+// TestForeignKernel runs PTX text of another compiler, with a function call, through the public
+// API. Errors in the text must be reported.
 func TestForeignKernel(t *testing.T) {
 	list, err := Emulate("emulate,mem=16MiB")
 	if err != nil {

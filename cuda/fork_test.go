@@ -11,9 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestForkedRecording checks a recording with a fork. The fork's work may run at the same time as
-// the work of the recording's first stream, and only waits order the two streams. The fork has its
-// own memory. A replay of both streams must be one launch.
+// TestForkedRecording checks a recording with two streams, which only waits order. The second
+// stream, the fork, has its own memory. A replay of both streams must be one launch.
 func TestForkedRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testForkedRecording)
@@ -66,7 +65,7 @@ func testForkedRecording(t *testing.T, d *Device) {
 			t.Errorf("%d launches", n)
 		}
 	}
-	// out is 2(x+1) + 2x + 2; the fork now is the recording's stream
+	// out is 2(x+1) + 2x + 2. After Finish, f is the recording's stream.
 	check(t, d, f, out, 8, 12, 16, 20)
 	must(t, g.Close())
 	must(t, d.Synchronize())
@@ -78,8 +77,8 @@ func testForkedRecording(t *testing.T, d *Device) {
 	}
 }
 
-// TestForkUnjoined checks work of a fork for which the recording's stream does not wait. The error
-// must name the stream of that work, and no memory may stay allocated.
+// TestForkUnjoined checks a recording whose stream does not wait for the work of a fork. The error
+// must name the fork, and no memory may stay allocated.
 func TestForkUnjoined(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2)
@@ -94,13 +93,13 @@ func TestForkUnjoined(t *testing.T) {
 		must(t, apply(d, first, next, views(x), views(x)))
 		must(t, second.(Stream).WaitStream(first))
 		must(t, apply(d, second, double, views(x), views(x)))
-		// The stream second comes after first, so the recording's stream now comes after both.
+		// The stream second runs after first, so the recording's stream now runs after both.
 		must(t, r.Stream().(Stream).WaitStream(second))
 		y := empty(t, d, second, 2)
 		if !rejoin {
 			must(t, apply(d, second, double, views(y), views(x)))
 		}
-		y.Buf.Free() // freeing needs no wait
+		y.Buf.Free() // no wait is needed before a free
 		g, err := r.Finish()
 		return g, second.(*stream), err
 	}
@@ -113,7 +112,8 @@ func TestForkUnjoined(t *testing.T) {
 	if now := d.Stats(); now.Allocated != stats.Allocated {
 		t.Errorf("%d bytes are allocated, %d before", now.Allocated, stats.Allocated)
 	}
-	must(t, apply(d, s, next, views(x), views(x))) // s is an ordinary stream again
+	// after the recording, s is an ordinary stream again
+	must(t, apply(d, s, next, views(x), views(x)))
 	check(t, d, s, x, 2, 3)
 	g, _, err := record(true)
 	must(t, err)
@@ -122,8 +122,8 @@ func TestForkUnjoined(t *testing.T) {
 	must(t, g.Close())
 }
 
-// TestForksRunBeside checks that the graph has exactly the edges that the waits require, and each
-// edge once. The work of one stream is a chain.
+// TestForksRunBeside checks that the graph has exactly one edge for each necessary wait. The work
+// of one stream is a chain of edges.
 func TestForksRunBeside(t *testing.T) {
 	edges := func(f func(d *Device, r *recording, s, f Stream, x, y device.View)) (list []string) {
 		d := emulated(t, "emulate,mem=16MiB")
@@ -164,7 +164,7 @@ func TestForksRunBeside(t *testing.T) {
 		"fork and join": {func(d *Device, r *recording, s, f Stream, x, y device.View) {
 			step(d, s, x)
 			must(t, f.WaitStream(s))
-			must(t, f.WaitStream(s)) // the second wait adds no edge
+			must(t, f.WaitStream(s)) // the repeated wait adds no edge
 			step(d, f, y)
 			step(d, s, x)
 			must(t, s.WaitStream(f))
@@ -186,7 +186,7 @@ func TestForksRunBeside(t *testing.T) {
 			must(t, err)
 			step(d, f, x)
 			must(t, s.WaitStream(f))
-			must(t, s.Wait(old)) // the wait adds no edge, because the stream s already comes after old
+			must(t, s.Wait(old)) // adds no edge, because s already runs after the event old
 			step(d, s, y)
 		}, []string{"[]", "[0]", "[1]"}},
 	} {
@@ -196,7 +196,7 @@ func TestForksRunBeside(t *testing.T) {
 	}
 }
 
-// TestForkedIndexErrors checks that a wait for the replay returns index errors of forks.
+// TestForkedIndexErrors checks that a wait for a replay returns index errors of forked streams.
 func TestForkedIndexErrors(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	src, index, out := floats(t, d, nil, 1, 2, 3), longs(t, d, nil, 7), empty(t, d, nil, 1)
@@ -219,7 +219,7 @@ func TestForkedIndexErrors(t *testing.T) {
 	must(t, g.Close())
 }
 
-// TestForksAskNothing checks that forks make no driver call while they record.
+// TestForksAskNothing checks that forked streams make no driver call while they are recorded.
 func TestForksAskNothing(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2, 3, 4)

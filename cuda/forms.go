@@ -11,9 +11,9 @@ func (d *Device) canRun(k *kernels.Kernel) bool {
 	return (k.Target == d.sm || !k.Exact && k.Target < d.sm) && k.Version <= d.ptx
 }
 
-// form returns the form of k that the device uses: the form with the highest target among those
-// that the device can run. If two forms have that target, it prefers the exact one, which runs on
-// this target only. If the device can run none of them, form returns k.
+// form returns the form of k that the device runs: the one with the highest target that the device
+// supports. Among forms with that target, it prefers one that runs on this target only. If the
+// device supports none of them, form returns k.
 func (d *Device) form(k *kernels.Kernel) *kernels.Kernel {
 	best, takes := k, len(k.Forms) > 0 && d.canRun(k)
 	for _, f := range k.Forms {
@@ -24,7 +24,7 @@ func (d *Device) form(k *kernels.Kernel) *kernels.Kernel {
 	return best
 }
 
-// Forms returns a kernel that consists of k and the other kernels. These must compute the same
+// Forms returns a kernel that consists of k and others. The other kernels must compute the same
 // results as k, and are written for other targets (see [ptx.Builder.Target]). Each device runs the
 // most specific form that it can. All forms have the parameters and the block of k; their dynamic
 // shared memory may differ. The error is a *[KernelError].

@@ -13,9 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// formFor returns a kernel for a target. The kernel stores the number mark in dynamic shared
-// memory, and copies it from there to its parameter out. The size of the shared memory differs
-// between forms.
+// formFor returns a kernel for the target a. The kernel writes mark to dynamic shared memory, and
+// copies it from there to its parameter out. The shared memory has a different size for each
+// target.
 func formFor(t *testing.T, a ptx.Arch, mark int32) *Kernel {
 	b := ptx.New("form")
 	b.Target(a)

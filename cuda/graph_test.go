@@ -18,13 +18,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// stepper is a perceptron with dropout and its training step, which runs eagerly or captured.
+// stepper is a perceptron with dropout and its training step. Tests run the step eagerly or
+// captured.
 type stepper struct {
 	dev  *cuda.Device
 	m    *nn.Sequential
 	opt  optim.Optimizer
 	gen  *tensor.Generator
-	x, y *tensor.Tensor // static inputs
+	x, y *tensor.Tensor // inputs that each step overwrites
 	loss *tensor.Tensor // loss of the last step, in a tensor that outlives the step
 	clip func(params []*tensor.Tensor)
 }
@@ -54,7 +55,7 @@ func newStepperOn(dev *cuda.Device, opt func([]*tensor.Tensor) optim.Optimizer) 
 	return p
 }
 
-// step is the training step that is run or captured.
+// step is the training step that tests run or capture.
 func (p *stepper) step(s *tensor.Scope) {
 	loss := nn.CrossEntropy(p.m.Forward(p.x.In(s)), p.y.In(s))
 	loss.Backward()
@@ -66,7 +67,7 @@ func (p *stepper) step(s *tensor.Scope) {
 	s.Do(func(c *tensor.Scope) { p.loss.In(c).Copy(loss.Detach()) }, tensor.NoGrad())
 }
 
-// feed copies batch k to the static inputs, and sets the learning rate of step k.
+// feed copies batch k to the inputs, and sets the learning rate of step k.
 func (p *stepper) feed(k int) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, y := make([]float32, 48), make([]int64, 8)
@@ -82,7 +83,7 @@ func (p *stepper) feed(k int) {
 	p.opt.SetLR(0.05 / (1 + 0.3*float64(k)))
 }
 
-// numbers returns the values of everything that a step changes.
+// numbers returns the values of everything that a step changes: the loss, parameters and states.
 func (p *stepper) numbers() (v []float64) {
 	v = append(v, p.loss.Item())
 	d := nn.StateDict(p.m)
@@ -104,9 +105,9 @@ func adamW(params []*tensor.Tensor) optim.Optimizer {
 }
 
 // TestCapturedTraining checks that replays of a captured training step compute the same bits as
-// eager steps. That includes losses, parameters, running statistics, numbers of steps and the state
+// eager steps. It compares losses, parameters, running statistics, numbers of steps and the state
 // of the generator. Inputs and learning rates change, and the driver chooses any order. Each replay
-// is one launch. Memory use stays constant, and all memory is given back.
+// must be one launch. Memory use must stay constant, and all memory must be given back.
 func TestCapturedTraining(t *testing.T) {
 	clip := func(params []*tensor.Tensor) { optim.ClipGradNorm(params, 0.7) }
 	for name, row := range map[string]struct {
@@ -150,7 +151,7 @@ func TestCapturedTraining(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// the launches that clear the optimizer's states
+				// most launches of a capture clear the optimizer's state
 				if n := p.dev.Counters().Launches - launches; n > 40 {
 					t.Errorf("%d launches by the capture", n)
 				}
@@ -163,8 +164,8 @@ func TestCapturedTraining(t *testing.T) {
 					if err := g.Replay(); err != nil {
 						t.Fatal(err)
 					}
-					// Before the first replay of Rprop, a launch replaces the rate of the capture
-					// by the current rate.
+					// Before the first replay of Rprop, one more launch stores the current learning
+					// rate.
 					if n := p.dev.Counters().Launches - before; n != 1 && (k > 0 || name != "Rprop") {
 						t.Errorf("%d launches by a replay of %d operations", n, g.Operations())
 					}
@@ -180,8 +181,8 @@ func TestCapturedTraining(t *testing.T) {
 	}
 }
 
-// TestCapturedAmongEager checks alternating eager steps and replays. Each must continue where the
-// last one ended.
+// TestCapturedAmongEager alternates eager steps and replays. Each step must continue from the state
+// that the previous step left.
 func TestCapturedAmongEager(t *testing.T) {
 	run := func(captured bool) [][]float64 {
 		p := newStepper(t, 2, adamW)
@@ -312,8 +313,8 @@ func TestGraphsOnTwoGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
-// TestStaleCapture checks that a replay returns an error and does nothing if the optimizer's state
-// has changed since the capture.
+// TestStaleCapture changes the optimizer's state after a capture. A replay must then return an
+// error and change nothing.
 func TestStaleCapture(t *testing.T) {
 	p := newStepper(t, 0, adamW)
 	g, err := tensor.Capture(p.dev, p.step, p.options()...)
@@ -344,8 +345,9 @@ func TestStaleCapture(t *testing.T) {
 	}
 }
 
-// TestCapturedGradients checks that gradients of several passes add up as in eager steps, also if a
-// gradient existed before. If the step does not free them, they can be read after a replay.
+// TestCapturedGradients accumulates gradients of several passes in a captured step, also onto a
+// gradient that existed before. They must equal those of eager steps. Gradients that the step does
+// not free must be readable after a replay.
 func TestCapturedGradients(t *testing.T) {
 	run := func(captured, before bool) (all []float64) {
 		list, err := cuda.Emulate("emulate,mem=64MiB,seed=3")
@@ -390,8 +392,8 @@ func TestCapturedGradients(t *testing.T) {
 	}
 }
 
-// TestNotCapturedSteps checks that a step that computes on the host, or in a way that a replay
-// would not repeat, returns an error.
+// TestNotCapturedSteps captures steps that compute on the host, or that a replay would not repeat.
+// The capture must return an error.
 func TestNotCapturedSteps(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -414,7 +416,7 @@ func TestNotCapturedSteps(t *testing.T) {
 		if !errors.Is(err, tensor.ErrCapture) {
 			t.Errorf("%s: %v", name, err)
 		}
-		// An optimizer may have allocated its state in the failed capture.
+		// An optimizer may have allocated its state during the failed capture.
 		if w.Grad() != nil || dev.Stats().Allocated > stats+4096 {
 			t.Errorf("%s: something is left of the capture", name)
 		}

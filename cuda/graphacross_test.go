@@ -15,12 +15,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// group is a model on each of two GPUs, and a step that sums their gradients.
+// group holds a copy of a model on each of two GPUs, and trains both with the sum of their
+// gradients.
 type group struct {
 	gpus  []*cuda.Device
 	ranks []*stepper
 	gen   *tensor.Generator
-	sides []tensor.Option // options with the streams of the ranks' passes
+	sides []tensor.Option // for each rank, the option that runs its passes on the rank's stream
 }
 
 func newGroup(t *testing.T, more string) *group {
@@ -42,8 +43,8 @@ func newGroup(t *testing.T, more string) *group {
 }
 
 // step computes each rank's gradients on the rank's own stream, from its own batch. Both ranks use
-// random numbers of one generator. On each device, step sums the gradients in the order of the
-// ranks, and updates the parameters.
+// one random generator. On each device, step adds the gradients in the order of the ranks, and
+// updates the parameters.
 func (r *group) step(s *tensor.Scope) {
 	for i, p := range r.ranks {
 		s.Do(func(c *tensor.Scope) {
@@ -67,7 +68,7 @@ func (r *group) step(s *tensor.Scope) {
 	}
 }
 
-// feed copies each rank's batch to its static inputs.
+// feed copies batch k of each rank to the rank's inputs.
 func (r *group) feed(k int) {
 	for i, p := range r.ranks {
 		p.feed(2*k + i)
@@ -87,8 +88,9 @@ func (r *group) capture() (*tensor.Graph, error) {
 }
 
 // TestCapturedAcross checks that a training step of two GPUs that exchange gradients is one graph.
-// Its replays compute the same bits as eager steps, in any order that the driver chooses, with
-// direct or staged copies. Each replay is one launch, and all memory is given back.
+// Its replays must compute the same bits as eager steps in any order that the driver chooses, with
+// direct copies or copies through the host. Each replay must be one launch, and all memory must be
+// given back.
 func TestCapturedAcross(t *testing.T) {
 	steps, seeds := 5, 6
 	if testing.Short() {
@@ -133,7 +135,7 @@ func TestCapturedAcross(t *testing.T) {
 						t.Errorf("%d launches by a replay on device %d", n, i)
 					}
 				}
-				if k == 1 { // the next replay is queued without a wait for this one
+				if k == 1 { // the next replay is queued before this one ends
 					continue
 				}
 				if got := r.numbers(); !slices.Equal(got, want[k]) {
@@ -148,7 +150,7 @@ func TestCapturedAcross(t *testing.T) {
 			if err := g.Close(); err != nil {
 				t.Fatal(err)
 			}
-			// The next step is an eager one.
+			// The next step is run eagerly.
 			tensor.Do(r.step, tensor.On(r.gpus[0]), tensor.WithGenerator(r.gen))
 			for i, d := range r.gpus {
 				if err := d.Synchronize(); err != nil {
@@ -159,8 +161,8 @@ func TestCapturedAcross(t *testing.T) {
 	}
 }
 
-// TestCapturedModelOfTwoDevices checks that a model with layers on two GPUs is one graph.
-// Activations and gradients are copied between the GPUs.
+// TestCapturedModelOfTwoDevices captures a model with layers on two GPUs as one graph. The graph
+// copies activations and gradients between the GPUs.
 func TestCapturedModelOfTwoDevices(t *testing.T) {
 	type model struct {
 		gpus    []*cuda.Device
@@ -216,7 +218,7 @@ func TestCapturedModelOfTwoDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.x.Fill(0.5)
-		// each replay must see the value that was written before it
+		// each replay must read the value written just before it
 		for _, x := range []float64{0.5, 1} {
 			m.x.Fill(x)
 			if err := g.Replay(); err != nil {
@@ -232,8 +234,8 @@ func TestCapturedModelOfTwoDevices(t *testing.T) {
 	}
 }
 
-// TestAcrossRefuses checks that work on a device that Across does not name is not recorded, and the
-// error says how to name it.
+// TestAcrossRefuses captures work on a device that was not passed to Across. The error must say
+// that Across has to name it.
 func TestAcrossRefuses(t *testing.T) {
 	list, err := cuda.Emulate("emulate:3,mem=8MiB")
 	if err != nil {
@@ -292,8 +294,8 @@ func TestAcrossRefuses(t *testing.T) {
 	}
 }
 
-// TestAcrossFaults checks that a wait for the second device returns its index error. A device that
-// fails ends the graph, but the second device still works.
+// TestAcrossFaults checks that a wait for the second device returns its index error. If one device
+// fails, replays must return an error, and the other device must still work.
 func TestAcrossFaults(t *testing.T) {
 	list, err := cuda.Emulate("emulate:2,mem=8MiB")
 	if err != nil {
@@ -346,8 +348,8 @@ func TestAcrossFaults(t *testing.T) {
 	}
 }
 
-// TestAcrossFaultWithin checks that if a graph's work ends one of its two devices, the other device
-// still works.
+// TestAcrossFaultWithin checks a graph of two devices whose work makes one of them unusable. The
+// other device must still work.
 func TestAcrossFaultWithin(t *testing.T) {
 	list, err := cuda.Emulate("emulate:2,mem=8MiB")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedAverages checks that averages that are updated in a captured step have the same bits
-// as with eager steps. That includes the first update, which copies the parameters.
+// TestCapturedAverages updates averages of the weights in a captured step. They must have the same
+// bits as with eager steps. That includes the first update, which copies the parameters.
 func TestCapturedAverages(t *testing.T) {
 	for name, make := range map[string]func(m any) *optim.Averaged{
 		"EMA":              func(m any) *optim.Averaged { return optim.NewEMA(m, 0.9) },
@@ -29,7 +29,7 @@ func TestCapturedAverages(t *testing.T) {
 			a := make(p.m)
 			step := func(s *tensor.Scope) { p.step(s); a.Update() }
 			do := func() error { return tensor.Try(func() { tensor.Do(step, p.options()...) }) }
-			// A capture of the first update is refused, because later updates average the batch
+			// The first update must not be captured, because later updates average the batch
 			// counter differently.
 			if name == "EMA with buffers" {
 				if captured {
@@ -86,8 +86,8 @@ func TestCapturedAverages(t *testing.T) {
 }
 
 // TestCapturedMuon captures a step in which Muon updates the matrices, and AdamW updates all other
-// parameters. Replays must compute the same bits as eager steps. Rates, momentum and decay may
-// change between replays, but not settings that choose the kernels.
+// parameters. Replays must compute the same bits as eager steps. Learning rate, momentum and decay
+// change between replays. A change of settings that choose the kernels must be refused.
 func TestCapturedMuon(t *testing.T) {
 	steps := 5
 	if testing.Short() {
@@ -159,8 +159,8 @@ func TestCapturedMuon(t *testing.T) {
 	}
 }
 
-// TestNotCapturedOnce checks that an update or a step that would run in the capture, but not in
-// replays, is refused and changes nothing.
+// TestNotCapturedOnce captures updates and steps that would run in the capture, but not in replays.
+// The capture must return an error and change nothing.
 func TestNotCapturedOnce(t *testing.T) {
 	for name, c := range map[string]func(p *stepper, a *optim.Averaged) func(s *tensor.Scope){
 		"an average before the forward pass": func(p *stepper, a *optim.Averaged) func(s *tensor.Scope) {
@@ -188,7 +188,7 @@ func TestNotCapturedOnce(t *testing.T) {
 		tensor.Do(p.step, p.options()...)
 		a := optim.NewEMA(&struct {
 			W *tensor.Tensor `nn:"w"`
-			// the model's running statistics are left out, because they would also cause an error
+			// without the model's running statistics, which would also cause an error
 		}{p.opt.Params()[0]}, 0.5)
 		a.Update()
 		f := c(p, a)

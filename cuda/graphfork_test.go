@@ -21,9 +21,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// twoHalves is a model of two halves, each computed on its own stream. Its training step uses all
-// features: mixed precision with a loss scale, recomputation, dropout, batch normalisation,
-// gradients accumulated over two passes, clipping and an average of the weights.
+// twoHalves is a model of two halves, each computed on its own stream. Its training step uses mixed
+// precision with a loss scale, recomputation, dropout, batch normalisation, gradients accumulated
+// over two passes, clipping and an average of the weights.
 type twoHalves struct {
 	dev    *cuda.Device
 	a, b   *nn.Sequential
@@ -33,8 +33,8 @@ type twoHalves struct {
 	gen    *tensor.Generator
 	x, y   *tensor.Tensor
 	loss   *tensor.Tensor
-	sides  []tensor.Option // options of the scopes of the two halves
-	at     func()          // a function that is called in the second half
+	sides  []tensor.Option // for each half, the option that runs its scope on its own stream
+	at     func()          // called in the forward pass of the second half
 }
 
 func newTwoHalves(t *testing.T, config string, streams int) *twoHalves {
@@ -60,7 +60,7 @@ func newTwoHalvesOn(t *testing.T, dev *cuda.Device, streams int) *twoHalves {
 	nn.To(both, dev)
 	p.a, p.b = both.Layers[0].(*nn.Sequential), both.Layers[1].(*nn.Sequential)
 	p.opt = adamW(nn.Parameters(both))
-	// with this scale, float16 gradients overflow in the first steps
+	// with this initial scale, float16 gradients overflow in the first steps
 	p.scaler = amp.NewGradScaler(amp.InitScale(1<<18), amp.GrowthInterval(2))
 	p.mean = optim.NewEMA(both, 0.8)
 	m := tensor.Root().On(dev)
@@ -153,7 +153,7 @@ func (p *twoHalves) replay(t *testing.T, g *tensor.Graph, k int) {
 	}
 }
 
-// eagerNumbers returns the values of everything that n eager steps on one stream have changed.
+// eagerNumbers runs n eager steps on one stream, and returns the values that they have changed.
 func eagerNumbers(t *testing.T, n int) []float64 {
 	p := newTwoHalves(t, "emulate,mem=32MiB", 0)
 	for k := range n {
@@ -166,9 +166,9 @@ func eagerNumbers(t *testing.T, n int) []float64 {
 }
 
 // TestForkedTraining captures and replays a step whose halves are on streams of their own, with
-// eager steps between the replays. It must compute the same bits as eager steps on one stream. This
-// is tested for any order of the streams, for segments and pages, and while a memory history and a
-// profile are recorded.
+// eager steps between the replays. It must compute the same bits as eager steps on one stream. The
+// test repeats this for several orders of the streams, for memory in segments and in pages, and
+// while a memory history and a profile are recorded.
 func TestForkedTraining(t *testing.T) {
 	const n = 6
 	want := eagerNumbers(t, n)
@@ -222,8 +222,8 @@ func TestForkedTraining(t *testing.T) {
 	}
 }
 
-// TestForkedCaptureFails makes a forked capture fail: at each request for memory, and by a panic in
-// the middle of a fork. No memory may stay allocated, and later steps must work.
+// TestForkedCaptureFails makes the capture of a forked step fail: at each request for memory, and
+// by a panic in the middle of a fork. No memory may stay allocated, and later steps must work.
 func TestForkedCaptureFails(t *testing.T) {
 	const before = 5
 	want := eagerNumbers(t, before+1)
@@ -274,7 +274,7 @@ func TestForkedCaptureFails(t *testing.T) {
 		}
 		runtime.GC()
 		p.dev.Empty()
-		// The capture may have allocated the counter of captured steps as well.
+		// The capture may also have allocated the counter of captured steps.
 		if now := p.dev.Stats(); now.Allocated > held.Allocated+2*512 {
 			t.Errorf("request %d: %d bytes are allocated, %d before", n, now.Allocated, held.Allocated)
 		}
@@ -285,8 +285,8 @@ func TestForkedCaptureFails(t *testing.T) {
 	}
 }
 
-// TestManyGraphs tests a hundred graphs that exist at once, on the same streams and parameters. All
-// their memory must be given back.
+// TestManyGraphs keeps a hundred graphs of the same streams and parameters. Closing them must give
+// back all their memory.
 func TestManyGraphs(t *testing.T) {
 	n := 100
 	if testing.Short() {
@@ -341,8 +341,8 @@ func TestManyGraphs(t *testing.T) {
 	}
 }
 
-// TestForkedAtOnce tests two goroutines that capture and replay with the same streams, on one
-// device and on two.
+// TestForkedAtOnce captures and replays in two goroutines with the same streams, on one device and
+// on two.
 func TestForkedAtOnce(t *testing.T) {
 	const n = 3
 	want := eagerNumbers(t, n)

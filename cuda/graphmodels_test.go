@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedModels checks that steps of networks with many kinds of layers are captured without
-// changes, and replays compute the same bits as eager steps.
+// TestCapturedModels captures training steps of networks with many kinds of layers. Replays must
+// compute the same bits as eager steps.
 func TestCapturedModels(t *testing.T) {
 	type model struct {
 		layers []any

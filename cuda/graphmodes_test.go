@@ -15,9 +15,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCaptureAmongModes checks that replays compute the same bits as eager steps, even if eager
-// steps run or the cache is emptied between them. This holds with pages or segments, mixed
-// precision around or inside the step, recomputation, a memory history and a profile.
+// TestCaptureAmongModes checks that replays compute the same bits as eager steps in many settings.
+// Eager steps run between replays, or the memory cache is emptied. The settings are memory in pages
+// or segments, mixed precision, recomputation, a memory history and a profile.
 func TestCaptureAmongModes(t *testing.T) {
 	type setting struct {
 		step func(s *tensor.Scope)
@@ -28,13 +28,13 @@ func TestCaptureAmongModes(t *testing.T) {
 	}
 	for name, set := range map[string]func(p *stepper) setting{
 		"history": func(p *stepper) setting {
-			// The limit is less than the number of events in a step.
+			// A step has more events than this limit.
 			p.dev.RecordMemoryHistory(device.MaxHistoryEntries(32))
 			return setting{step: p.step}
 		},
 		"autocast around": func(p *stepper) setting { return setting{p.step, []tensor.Option{tensor.Autocast(dtype.BF16)}} },
 		"autocast within": func(p *stepper) setting { return setting{step: under(p.step, tensor.Autocast(dtype.F16))} },
-		// no saved value is large enough to be moved
+		// with this setting, no saved value is large enough to be moved to the CPU
 		"nothing to move":  func(p *stepper) setting { return setting{p.step, []tensor.Option{autograd.SaveOnCPU(true)}} },
 		"sequential parts": func(p *stepper) setting { nn.SetCheckpointing(p.m, true); return setting{step: p.step} },
 		"checkpoint": func(p *stepper) setting {
@@ -103,7 +103,7 @@ func TestCaptureAmongModes(t *testing.T) {
 }
 
 // TestCaptureUnderProfile tests a profile that begins before a capture and ends between two
-// replays. It must change nothing, and report the replays.
+// replays. The profile must report the replays and must not change their results.
 func TestCaptureUnderProfile(t *testing.T) {
 	p := newStepper(t, 1, adamW)
 	prof, err := profile.Start(profile.Options{})
@@ -133,8 +133,8 @@ func TestCaptureUnderProfile(t *testing.T) {
 	}
 }
 
-// TestNoMemoryInCapture makes a capture run out of memory, at each possible request. Afterwards
-// there must be no gradient and no held segment, and a step must work.
+// TestNoMemoryInCapture makes each request for memory in a capture fail in turn. Afterwards there
+// must be no gradient and no memory in use, and a step must work.
 func TestNoMemoryInCapture(t *testing.T) {
 	for _, pages := range []bool{false, true} {
 		for n := 1; ; n++ {
@@ -143,7 +143,7 @@ func TestNoMemoryInCapture(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.feed(0)
-			tensor.Do(p.step, p.options()...) // allocate the optimizer's state
+			tensor.Do(p.step, p.options()...) // allocates the optimizer's state
 			p.numbers()
 			p.dev.Empty()
 			before := p.dev.Stats()

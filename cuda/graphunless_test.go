@@ -10,9 +10,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedStepUnless checks that each replay of a captured StepUnless reads its number again.
-// The number may exist before the capture, or the captured work may compute it, in any of its
-// scopes. Unsupported numbers are refused, and the error says what to do.
+// TestCapturedStepUnless captures StepUnless, which skips a step if a tensor of one element is not
+// 0. Each replay must read the tensor again. The tensor may exist before the capture, or the
+// captured work may compute it in any of its scopes. For unsupported tensors the error must say
+// what to do.
 func TestCapturedStepUnless(t *testing.T) {
 	for name, make := range map[string]func(p []*tensor.Tensor) optim.Optimizer{
 		"Adam": func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdam(p, optim.AdamConfig{LR: 0.1}) },

@@ -19,19 +19,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// whole is a training step with all features: mixed precision, recomputation, dropout, batch
-// normalisation, gradients accumulated over two passes, clipping, a loss scale and an average of
-// the weights.
+// whole is a training step with mixed precision, recomputation, dropout, batch normalisation,
+// gradients accumulated over two passes, clipping, a loss scale and an average of the weights.
 type whole struct {
 	*stepper
 	scaler *amp.GradScaler
 	mean   *optim.Averaged
-	at     func(stage int) // a function that is called between the stages
+	at     func(stage int) // called between the stages of the step
 }
 
 func newWhole(dev *cuda.Device) *whole {
 	w := &whole{stepper: newStepperOn(dev, adamW), at: func(int) {}}
-	// with this scale, float16 gradients overflow in the first steps
+	// with this initial scale, float16 gradients overflow in the first steps
 	w.scaler = amp.NewGradScaler(amp.InitScale(1<<20), amp.GrowthInterval(2))
 	w.mean = optim.NewEMA(w.m, 0.8)
 	return w
@@ -97,7 +96,7 @@ func (w *whole) eager(t *testing.T, k int) {
 	}
 }
 
-// TestCapturedWhole checks that replays of the step compute the same bits as eager steps.
+// TestCapturedWhole checks that replays of this step compute the same bits as eager steps.
 func TestCapturedWhole(t *testing.T) {
 	steps := 8
 	if testing.Short() {
@@ -145,12 +144,12 @@ func TestCapturedWhole(t *testing.T) {
 	}
 }
 
-// TestCaptureFailsAnywhere checks that a failed capture has no lasting effect. The test makes each
-// request for memory fail, or panics between the stages of the capture, before the first step or
-// after several. Later steps and a later capture must compute what they would without the failure,
-// and no memory may be kept.
+// TestCaptureFailsAnywhere checks that a failed capture has no lasting effect. Each request for
+// memory fails in turn, or the step panics between two stages. This happens before the first step
+// or after several. Later steps and a later capture must compute the same results as without the
+// failure, and no memory may stay in use.
 func TestCaptureFailsAnywhere(t *testing.T) {
-	// With FLAMBEAU_SOAK, every request fails in turn. Otherwise only some requests do.
+	// With FLAMBEAU_SOAK, every request for memory fails in turn, otherwise only some.
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
 	steps := func(w *whole, from int) []float64 {
 		for k := from; k < from+3; k++ {
@@ -224,8 +223,8 @@ func TestCaptureFailsAnywhere(t *testing.T) {
 			runtime.GC()
 			w.dev.Empty()
 			state := 0
-			// a step may have allocated state that remains: two moments of each parameter, and the
-			// scaler's state
+			// A step may have allocated state that stays in use: two moments of each parameter, and
+			// the scaler's state.
 			if before == 0 {
 				for _, p := range nn.Parameters(w.m) {
 					state += 2 * (p.Size()*4 + 511) &^ 511

@@ -16,9 +16,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCommandOfAGPU uses, in one program, most features of a GPU: graphs, events, memory and its
+// TestCommandOfAGPU uses most features of a GPU in one program: graphs, events, memory and its
 // history, expandable segments, mixed precision, recomputation and the profiler. It runs on an
-// emulated GPU, and on a real one if FLAMBEAU_TEST_GPU=1 says that there is one.
+// emulated GPU, and with FLAMBEAU_TEST_GPU=1 also on a real one.
 func TestCommandOfAGPU(t *testing.T) {
 	t.Run("emulated", func(t *testing.T) { commandGPU(t, emulated(t, "64MiB")) })
 	if os.Getenv("FLAMBEAU_TEST_GPU") == "1" {
@@ -93,7 +93,7 @@ func commandGPU(t *testing.T, dev *cuda.Device) {
 	}
 	good(dev.SetExpandableSegments(false))
 
-	// Mixed precision, with a segment that is recomputed, is compared with float32.
+	// Mixed precision with recomputation is compared with float32.
 	prof, err := profile.Start(profile.Options{CPU: true, CUDA: true})
 	good(err)
 	losses := map[string]float64{}

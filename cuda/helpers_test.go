@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// emulated returns the first device of a new emulated driver.
+// emulated creates an emulated driver and returns its first device.
 func emulated(t testing.TB, spec string) *Device {
 	t.Helper()
 	list, err := Emulate(spec)
@@ -120,7 +120,7 @@ func longs(t testing.TB, d *Device, s device.Stream, values ...int64) device.Vie
 	return device.View{Buf: b, Type: dtype.I64, Layout: shape.Dense(shape.Of(len(values)))}
 }
 
-// check downloads a vector and compares it with want.
+// check downloads a vector and compares its elements with want.
 func check(t testing.TB, d *Device, s device.Stream, v device.View, want ...float32) {
 	t.Helper()
 	got := make([]byte, 4*len(want))

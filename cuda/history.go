@@ -8,9 +8,9 @@ import (
 
 var _ device.MemoryHistorian = (*Device)(nil)
 
-// RecordMemoryHistory records every allocation and free of the device from now on, in a ring of
-// limited size (torch.cuda.memory._record_memory_history). Each record has the call's stack and the
-// block's origin. It makes an allocation some microseconds slower.
+// RecordMemoryHistory records every allocation and free of the device from now on, in a ring buffer
+// (torch.cuda.memory._record_memory_history). Each record has the call's stack and the block's
+// origin. Recording makes an allocation some microseconds slower.
 func (d *Device) RecordMemoryHistory(opts ...device.HistoryOption) {
 	d.pool.RecordHistory(device.NewHistorySettings(opts...))
 }
@@ -29,9 +29,9 @@ func (d *Device) MemorySnapshot() *device.MemorySnapshot {
 	return s
 }
 
-// RecordMemoryHistory calls the method RecordMemoryHistory of dev, see [device.MemoryHistorian]. It
-// is for a device that came from device.Open. The error wraps [device.ErrNoHistory] if dev has no
-// such method.
+// RecordMemoryHistory records every allocation and free of dev from now on. It is for devices that
+// device.Open returns. If dev is no [device.MemoryHistorian], the error wraps
+// [device.ErrNoHistory].
 func RecordMemoryHistory(dev device.Device, opts ...device.HistoryOption) error {
 	h, err := historian(dev)
 	if err == nil {
@@ -40,8 +40,8 @@ func RecordMemoryHistory(dev device.Device, opts ...device.HistoryOption) error 
 	return err
 }
 
-// StopMemoryHistory ends the recording that [RecordMemoryHistory] began. The error wraps
-// [device.ErrNoHistory].
+// StopMemoryHistory ends the recording that [RecordMemoryHistory] began. If dev is no
+// [device.MemoryHistorian], the error wraps [device.ErrNoHistory].
 func StopMemoryHistory(dev device.Device) error {
 	h, err := historian(dev)
 	if err == nil {
@@ -51,7 +51,8 @@ func StopMemoryHistory(dev device.Device) error {
 }
 
 // MemorySnapshot returns the segments and blocks of dev's allocator and the recorded events.
-// Package profile/memsnap writes it to files. The error wraps [device.ErrNoHistory].
+// Package profile/memsnap writes them to files. If dev is no [device.MemoryHistorian], the error
+// wraps [device.ErrNoHistory].
 func MemorySnapshot(dev device.Device) (*device.MemorySnapshot, error) {
 	h, err := historian(dev)
 	if err != nil {

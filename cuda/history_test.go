@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// historyOfSteps records two training steps on an emulated GPU.
+// historyOfSteps records the memory history of two training steps on an emulated GPU.
 func historyOfSteps(t *testing.T) (*nn.Sequential, *cuda.Device) {
 	gpu := emulated(t, "64MiB")
 	if err := cuda.RecordMemoryHistory(gpu); err != nil {
@@ -33,8 +33,8 @@ func historyOfSteps(t *testing.T) (*nn.Sequential, *cuda.Device) {
 	return m, gpu
 }
 
-// TestMemoryHistory checks that a training step's memory can be found by op, shape, site, scope and
-// category.
+// TestMemoryHistory looks for a training step's memory by op, shape, call site, scope and category.
+// Every search must find it.
 func TestMemoryHistory(t *testing.T) {
 	m, gpu := historyOfSteps(t)
 	s, err := cuda.MemorySnapshot(gpu)
@@ -104,7 +104,7 @@ func TestMemoryHistory(t *testing.T) {
 	}
 }
 
-// TestMemoryHistoryOnCPU checks that the CPU's larger blocks are recorded like those of a GPU.
+// TestMemoryHistoryOnCPU checks that the CPU's larger buffers are recorded like those of a GPU.
 func TestMemoryHistoryOnCPU(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -136,7 +136,8 @@ func TestNoHistory(t *testing.T) {
 	}
 }
 
-// The history says what memory was allocated for and where. Package profile/memsnap draws it.
+// The memory history says which op allocated memory, and at which line of the program. Package
+// profile/memsnap draws it.
 func ExampleRecordMemoryHistory() {
 	gpu := emulate("64MiB")
 	if err := cuda.RecordMemoryHistory(gpu, device.MaxHistoryEntries(10_000)); err != nil {

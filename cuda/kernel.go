@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Kernel is a program's own kernel, made with package ptx, and the shape of its launches. It can be
-// used for any number of devices and launches. Each device loads it once.
+// Kernel is a kernel that a program made with package ptx, together with the shape of its launches.
+// It can be used for any number of devices and launches. Each device loads it once.
 type Kernel struct {
 	k      *kernels.Kernel
 	params []ptx.Param
@@ -21,16 +21,16 @@ type Kernel struct {
 
 // KernelConfig is the shape in which a kernel is launched.
 type KernelConfig struct {
-	Block  [3]int // threads of a block along each axis; 0 means 1
-	Shared int    // bytes of the block's dynamic shared memory
+	Block  [3]int // number of threads of a block along each axis; 0 means 1
+	Shared int    // size of a block's dynamic shared memory in bytes
 	// Overlap lets the kernel start before earlier work on its stream has ended. The kernel must
-	// call [ptx.Builder.GridDependencyWait] before it reads or writes memory that this work writes.
-	// In a recording the kernel starts only after the earlier work. A driver before CUDA 11.6
-	// refuses the launch.
+	// call [ptx.Builder.GridDependencyWait] before it reads or writes memory that the earlier work
+	// writes. In a recording the kernel starts only after the earlier work. Drivers older than CUDA
+	// 11.6 refuse the launch.
 	Overlap bool
 }
 
-// KernelError says why a kernel cannot be launched in a shape.
+// KernelError says why a kernel cannot be launched with a [KernelConfig].
 type KernelError struct {
 	Kernel string
 	Reason string
@@ -70,9 +70,8 @@ func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 	return &Kernel{own, k.Params}, nil
 }
 
-// Strided is a view that may have any strides. The program passes the strides to the kernel in
-// arguments of their own. As for every view, the kernel receives a pointer to the view's first
-// element.
+// Strided is a view that may have any strides. The program must pass the strides to the kernel in
+// further arguments. As for every view, the kernel receives a pointer to the view's first element.
 type Strided device.View
 
 // Launch queues a launch of k with grid blocks along each axis (0 means 1) on s, a stream of d. If
@@ -86,9 +85,9 @@ type Strided device.View
 //   - for ParamBytes, a []byte of its size.
 //
 // If an argument does not fit, nothing is queued and the error is a *[device.OperandError].
-// Hardware does not check the kernel's accesses to memory. An access out of bounds is a fault that
-// costs the process its context, or it goes unnoticed, which is worse. The emulated GPU checks
-// every access. To launch on tensors, see tensor.Raw.
+// Hardware does not check the kernel's accesses to memory. An access out of bounds may destroy the
+// process's context, or stay unnoticed. An emulated GPU checks every access. tensor.Raw gives
+// access to the views of tensors.
 func (d *Device) Launch(s device.Stream, k *Kernel, grid [3]int, args ...any) error {
 	if k == nil {
 		return d.refusal("launch", "kernel", "nil")
@@ -155,8 +154,8 @@ func shapesOf(args []any) (list []shape.Dims) {
 	return list
 }
 
-// argument returns the bits of the argument a for parameter p, or the reason why the argument does
-// not fit.
+// argument returns the bits that are passed to the kernel for parameter p. If a does not fit, it
+// returns the reason.
 func (d *Device) argument(p ptx.Param, a any) (bits uint64, reason string) {
 	if p.Elem != ptx.Invalid {
 		v, ok := a.(device.View)
@@ -208,7 +207,7 @@ func (d *Device) argument(p ptx.Param, a any) (bits uint64, reason string) {
 	case float64:
 		t, bits = ptx.F64, math.Float64bits(v)
 	}
-	// parameters of untyped bits accept unsigned values
+	// parameters of type B32 and B64 accept unsigned integers
 	if t == ptx.U32 && p.Type == ptx.B32 || t == ptx.U64 && p.Type == ptx.B64 {
 		t = p.Type
 	}
@@ -218,8 +217,9 @@ func (d *Device) argument(p ptx.Param, a any) (bits uint64, reason string) {
 	return bits, ""
 }
 
-// holds reports whether a pointer to p may point to elements of type t: p is that type, or an
-// untyped word of the same size. Bool is a byte of 0 or 1.
+// holds reports whether elements of type t can be passed to a pointer whose elements have the PTX
+// type p. They can if p is the same type, or an untyped word of the same size. Bool is a byte of 0
+// or 1.
 func holds(p ptx.Type, t dtype.Type) bool {
 	switch p {
 	case ptx.B16, ptx.B32, ptx.B64:

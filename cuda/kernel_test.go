@@ -13,7 +13,7 @@ import (
 )
 
 // everyType returns a kernel with parameters of many types. The kernel stores the values that it
-// receives, so that the test can check the packing.
+// receives, so that a test can compare them.
 func everyType(t *testing.T) *Kernel {
 	t.Helper()
 	b := ptx.New("every_type")
@@ -140,7 +140,7 @@ func TestLaunchArguments(t *testing.T) {
 	}
 }
 
-// TestNewKernel tests the checks that NewKernel makes of a kernel's launch shape.
+// TestNewKernel checks which launch shapes NewKernel accepts.
 func TestNewKernel(t *testing.T) {
 	built := func(threads int) *ptx.Kernel {
 		b := ptx.New("shaped")
@@ -164,7 +164,8 @@ func TestNewKernel(t *testing.T) {
 	}
 }
 
-// TestLaunchShared checks that a block reverses its elements in dynamic shared memory.
+// TestLaunchShared launches a kernel that reverses the elements of a block in dynamic shared
+// memory.
 func TestLaunchShared(t *testing.T) {
 	list, err := Emulate("emulate,mem=16MiB")
 	if err != nil {

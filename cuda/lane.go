@@ -7,29 +7,29 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// lane is one stream of a recording. The pieces of work of one lane run one after the other. Only
-// marks order the pieces of different lanes.
+// lane is one stream of a recording. Its work consists of nodes of the graph, such as launches and
+// copies, which run one after the other. Only events and waits order the nodes of different lanes.
 //
-// A lane has no driver stream of its own. When the recording ends, the lane's stream uses the
-// handle of the first stream of its device in the recording. Each lane has an arena of memory. The
-// order of the lane's work alone decides when this memory is free. The mutex r.mu guards the fields
-// after index.
+// A lane has no stream of the driver. When the recording ends, the lane's stream uses the driver's
+// stream of the recording's first stream on that device. Each lane has its own arena of memory.
+// Only the order of the lane's work decides when this memory is free. The mutex r.mu guards the
+// fields after index.
 type lane struct {
 	r     *recording
 	s     *stream
 	arena pool.StreamID
 	index int
 
-	deps []int // indices of the pieces of work that directly precede the next piece
-	// for each lane, how many of its pieces precede this lane's next piece
+	deps []int // indices of the nodes that directly precede the lane's next node
+	// for each lane, how many of its nodes precede this lane's next node
 	clock []uint32
-	// number of the lane's last piece of work, not counting the begin and end of blocks
+	// number of the lane's last node, not counting nodes for the begin and end of blocks
 	lastPiece uint32
 	held      []heldBlock
 }
 
-// heldBlock is a block that was freed but is still in use. Its use ends when the lane that owns it
-// is ordered after the first clock[i] pieces of each lane i.
+// heldBlock is a block of memory that was freed while recorded work may still use it. It is free
+// when the lane that owns it runs after the first clock[i] nodes of each lane i.
 type heldBlock struct {
 	pool  *pool.Pool
 	block *pool.Block
@@ -37,10 +37,11 @@ type heldBlock struct {
 	clock []uint32
 }
 
-// allLanes is the last bit in a set of lanes. All lanes with this index or a larger one share it.
+// allLanes is the last bit in a set of lanes. All lanes with an index of at least allLanes share
+// it.
 const allLanes = 63
 
-// newLane adds a lane for stream s. r.mu is held, unless no other goroutine knows r yet.
+// newLane adds a lane for stream s. The caller holds r.mu, unless no other goroutine knows r yet.
 func (r *recording) newLane(s *stream) *lane {
 	l := &lane{r: r, s: s, arena: privateArena | pool.StreamID(r.d.p.recordings.Add(1)), index: len(r.lanes)}
 	r.lanes = append(r.lanes, l)
@@ -68,7 +69,6 @@ func (r *recording) Fork(on device.Device) (device.Stream, error) {
 	return s, nil
 }
 
-// contains reports whether s is a stream of the recording.
 func (r *recording) contains(s device.Stream) bool {
 	own, ok := s.(*stream)
 	if !ok {
@@ -78,7 +78,7 @@ func (r *recording) contains(s device.Stream) bool {
 	return l != nil && l.r == r
 }
 
-// add appends a piece of work. r.mu is held.
+// add appends work to the lane. The caller holds r.mu.
 func (l *lane) add(w recorded) {
 	l.tick()
 	w.lane, w.number, w.deps = l.index, l.clock[l.index], l.deps
@@ -90,14 +90,14 @@ func (l *lane) add(w recorded) {
 	}
 }
 
-// record does the same as add, for callers that do not hold r.mu.
+// record appends work to the lane, for callers that do not hold r.mu.
 func (l *lane) record(w recorded) {
 	l.r.mu.Lock()
 	l.add(w)
 	l.r.mu.Unlock()
 }
 
-// tick adds one piece of work to the lane's clock.
+// tick counts one more node of the lane in its clock.
 func (l *lane) tick() {
 	for len(l.clock) <= l.index {
 		l.clock = append(l.clock, 0)
@@ -105,7 +105,8 @@ func (l *lane) tick() {
 	l.clock[l.index]++
 }
 
-// clockCount returns a clock's count for a lane, or 0 if the clock is too short.
+// clockCount returns the number of nodes that a clock counts for a lane, or 0 if the clock has no
+// entry for it.
 func clockCount(clock []uint32, lane int) uint32 {
 	if lane < len(clock) {
 		return clock[lane]
@@ -113,36 +114,36 @@ func clockCount(clock []uint32, lane int) uint32 {
 	return 0
 }
 
-// recordedEvent is a mark in a lane.
+// recordedEvent is an event that was recorded in a lane.
 type recordedEvent struct {
 	l     *lane
 	after []int
 	clock []uint32
 }
 
-// mark returns an event that marks the work recorded in the lane so far.
+// mark returns an event after the work that has been recorded in the lane so far.
 func (l *lane) mark() *recordedEvent {
 	l.r.mu.Lock()
 	defer l.r.mu.Unlock()
 	return &recordedEvent{l, l.deps, slices.Clone(l.clock)}
 }
 
-// joins orders later work of s after the mark. It returns false if s does not belong to the
-// recording of the mark.
+// joins makes later work of s run after the event. It returns false if s does not belong to the
+// recording of the event.
 func (e *recordedEvent) joins(s *stream) bool {
 	l := s.rec.Load()
 	if l == nil || l.r != e.l.r {
 		return false
 	}
 	if l == e.l {
-		return true // later work of this lane comes after the mark anyway
+		return true // later work of the same lane runs after the event anyway
 	}
 	r := l.r
 	r.mu.Lock()
-	// Implied edges are not added. A piece of the mark is left out if the lane already follows it.
-	// If no piece of the mark is left out, the pieces of l.deps that the mark already follows are
-	// removed. The order remains complete: every piece that a clock counts is in deps, or precedes
-	// a piece in deps.
+	// Edges that follow from other edges are not added. A node of the event is left out if the lane
+	// already runs after it. If no node of the event is left out, the nodes of l.deps that precede
+	// the event are removed. The order stays complete: every node that a clock counts is in deps,
+	// or precedes a node in deps.
 	before := func(n int, clock []uint32) bool { return r.nodes[n].number <= clockCount(clock, r.nodes[n].lane) }
 	var after []int
 	for _, n := range e.after {
@@ -169,8 +170,8 @@ func (e *recordedEvent) joins(s *stream) bool {
 	return true
 }
 
-// settled removes from the lane the held blocks that are no longer in use, and returns them. r.mu
-// is held.
+// settled removes the held blocks that recorded work no longer uses from the lane, and returns
+// them. The caller holds r.mu.
 func (l *lane) settled() (free []heldBlock) {
 	l.held = slices.DeleteFunc(l.held, func(b heldBlock) bool {
 		out := l.ordered(b.clock)
@@ -182,8 +183,8 @@ func (l *lane) settled() (free []heldBlock) {
 	return free
 }
 
-// ordered reports whether the lane's next piece comes after the first clock[i] pieces of each lane
-// i. r.mu is held.
+// ordered reports whether the lane's next node runs after the first clock[i] nodes of each lane i.
+// The caller holds r.mu.
 func (l *lane) ordered(clock []uint32) bool {
 	for i, n := range clock {
 		if clockCount(l.clock, i) < n {
@@ -193,17 +194,17 @@ func (l *lane) ordered(clock []uint32) bool {
 	return true
 }
 
-// release frees blocks in the pool. r.mu must not be held, because the pool calls the recording
-// when a block ends.
+// release frees blocks in the pool. The caller must not hold r.mu, because the pool calls the
+// recording when a block ends.
 func (r *recording) release(list []heldBlock) {
 	for _, b := range list {
 		b.pool.Free(b.block, b.gen)
 	}
 }
 
-// holds handles a freed block of the recording. The argument users is the set of lanes that have
-// used the block. If the lane that owns the block is not ordered after their work yet, holds keeps
-// the block and returns true.
+// holds is called when a block of the recording is freed. The argument users is the set of lanes
+// that have used the block. If the lane that owns the block does not run after their work yet,
+// holds keeps the block and returns true.
 func (r *recording) holds(owner *pool.Pool, b *pool.Block, gen, users uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -226,8 +227,8 @@ func (r *recording) holds(owner *pool.Pool, b *pool.Block, gen, users uint64) bo
 	return true
 }
 
-// unjoined returns an error if the first lane has not waited for the last work of another lane.
-// r.mu is held.
+// unjoined returns an error if the first lane has not waited for the last work of another lane. The
+// caller holds r.mu.
 func (r *recording) unjoined() error {
 	for i, l := range r.lanes[1:] {
 		if l.lastPiece > clockCount(r.lanes[0].clock, i+1) {
@@ -241,7 +242,7 @@ func (r *recording) unjoined() error {
 func (e *recordedEvent) Done() bool { return false }
 func (e *recordedEvent) Release()   {}
 
-// Wait returns an error while the recording continues, because recorded work has not run yet. The
+// Wait returns an error while work is being recorded, because recorded work has not run yet. The
 // recording stays valid.
 func (e *recordedEvent) Wait() error {
 	if s := e.l.s; !s.Recording() {
@@ -250,8 +251,8 @@ func (e *recordedEvent) Wait() error {
 	return &device.RecordError{Device: e.l.r.d.name, Op: "wait for an event", Why: "it marks work that is only recorded, and the one who waits is not recorded with it"}
 }
 
-// sharedBy reports whether s and the buffer belong to one recording. If so, it records that s uses
-// the buffer.
+// sharedBy reports whether s and the buffer belong to the same recording. If so, it records that s
+// uses the buffer.
 func (b *buffer) sharedBy(s *stream) bool {
 	l := s.rec.Load()
 	if l == nil {
@@ -265,8 +266,7 @@ func (b *buffer) sharedBy(s *stream) bool {
 	return true
 }
 
-// held reports whether the buffer's recording keeps the freed buffer because other lanes may still
-// use it.
+// held reports whether the recording keeps the freed buffer because other lanes may still use it.
 func (b *buffer) held() bool {
 	users := b.lanes.Load()
 	if users == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestLargeOnHardware uses tensors whose numbers of elements and address distances exceed 32 bits.
-// Only a real GPU has the memory for them; the emulated GPU runs the test at a small size.
+// TestLargeOnHardware uses tensors with more than 2³² elements, so that sizes and offsets exceed 32
+// bits. Only a real GPU has the memory for them; the emulated GPU runs the test at a small size.
 func TestLargeOnHardware(t *testing.T) {
 	large(t, emulated(t, "64MiB"), 5, 64)
 	if os.Getenv("FLAMBEAU_TEST_GPU") != "1" {
@@ -29,7 +29,7 @@ func TestLargeOnHardware(t *testing.T) {
 	cuda.EmptyCache(dev)
 }
 
-// large runs ops on a matrix of bytes.
+// large runs ops on a matrix of bytes with the given rows and columns.
 func large(t *testing.T, dev device.Device, rows, columns int) {
 	n := rows * columns
 	is := func(what string, got, want float64) {
@@ -57,7 +57,7 @@ func large(t *testing.T, dev device.Device, rows, columns int) {
 		is("before the last row", at(y, n-columns-1), 2)
 		is("the last row", at(y, n-columns), 8)
 		is("the last", at(y, n-1), 8)
-		z := y.Slice(1, 1, columns, 1).AddScalar(1) // the operand of this addition is strided
+		z := y.Slice(1, 1, columns, 1).AddScalar(1) // the operand of AddScalar is strided
 		is("the last of a view", at(z, rows*(columns-1)-1), 9)
 	})
 	each("sum", func(s *tensor.Scope, x *tensor.Tensor) {

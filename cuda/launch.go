@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// loaded is a kernel in a device's context. A failure to load it is not remembered, because memory
-// for the code may be free the next time.
+// loaded is a kernel that was loaded into a device's context. A failure to load it is not cached,
+// because memory for the code may be free the next time.
 type loaded struct {
 	mu   sync.Mutex
 	done bool
@@ -27,7 +27,7 @@ type loaded struct {
 const plainShared = 48 << 10
 
 // function returns the kernel's function on this device, and loads the kernel at first use. The
-// device's context is current.
+// device's context must be current.
 func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
 	k = d.form(k)
 	v, ok := d.kernels.Load(k)
@@ -41,8 +41,8 @@ func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
 		return l.fn, nil
 	}
 	fn, err := d.load(k)
-	// The driver allocates code outside of the pool. If it lacks memory, the pool gives back the
-	// memory that it caches.
+	// The driver allocates memory for code outside of the pool. If it lacks memory, the pool gives
+	// back the memory that it caches.
 	if errors.Is(err, device.ErrOutOfMemory) && d.pool.Empty() > 0 {
 		fn, err = d.load(k)
 	}
@@ -91,8 +91,8 @@ func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
 	return fn, nil
 }
 
-// writeKernel writes a kernel's text to a folder. The file's name contains the text's hash, so that
-// kernels with equal texts share a file.
+// writeKernel writes a kernel's PTX text to a folder. The name of the file contains the text's
+// hash, so that kernels with equal texts share a file.
 func writeKernel(folder string, k *kernels.Kernel) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
@@ -119,8 +119,8 @@ func writeKernel(folder string, k *kernels.Kernel) error {
 	return err
 }
 
-// module loads a kernel's code. It tries a pack, then the cache on disk, and otherwise compiles the
-// PTX.
+// module loads a kernel's code. It looks in the packs, then in the cache on disk, and otherwise
+// compiles the PTX.
 func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 	if image := d.packed(k); image != nil {
 		if m, err := d.api.ModuleLoadData(image, cu.JITOptions{}); err == nil {
@@ -133,15 +133,15 @@ func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 				return m, nil
 			}
 		}
-		// If the driver refuses the cached code, the text is compiled again below. If the text is
-		// the cause, that compilation returns the error.
+		// If the driver refuses the cached code, the PTX text is compiled below. If the text is
+		// wrong, that compilation returns the error.
 	}
 	d.count.compiled.Add(1)
 	return d.api.ModuleLoadData([]byte(k.PTX), cu.JITOptions{})
 }
 
-// machineCode returns the machine code that the driver compiles from a text. If the cache on disk
-// has the code, it is read from there.
+// machineCode returns the machine code of a PTX text. It reads the code from the cache on disk, or
+// lets the driver compile the text.
 func (d *Device) machineCode(name, ptx string) ([]byte, error) {
 	compile := func() ([]byte, error) {
 		d.count.compiled.Add(1)
@@ -153,7 +153,8 @@ func (d *Device) machineCode(name, ptx string) ([]byte, error) {
 	return compile()
 }
 
-// launchOverlapping launches a kernel that itself waits for the work queued before it.
+// launchOverlapping launches a kernel before the work queued before it has ended. The kernel waits
+// for that work itself.
 func (d *Device) launchOverlapping(k cu.GraphKernel, s *stream) error {
 	api, ok := d.api.(cu.AttributeLauncher)
 	if !ok {

@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// Library is an optional library by NVIDIA, and whether this machine has it. Package cuda uses nvml
-// for [Temperature] and similar functions, and nccl for [Device.Connect]. It uses cublasLt if
-// FLAMBEAU_LIBS names it, see [Device.Products]. Everything else works without these libraries.
+// Library describes an optional library by NVIDIA, and where this machine has it. Package cuda uses
+// nvml for [Temperature] and similar functions, and nccl for [Device.Connect]. It uses cublasLt for
+// matrix products if FLAMBEAU_LIBS names it. Everything else works without these libraries.
 type Library struct {
 	Name  string `json:"name"`
 	Found bool   `json:"found"`
 	Path  string `json:"path,omitempty"`
-	// directories and patterns of directories in the order of the search, up to the folder where
-	// the library was found
+	// directories and patterns that were searched, in order, up to the folder where the library was
+	// found
 	Searched []string `json:"searched"`
 	Purpose  string   `json:"purpose"`
 }
 
-// Looked says briefly where Libraries searched for the library.
+// Looked returns a short text that says where Libraries searched for the library.
 func (l Library) Looked() string {
 	const most = 3
 	if len(l.Searched) == 0 {
@@ -38,8 +38,8 @@ func (l Library) Looked() string {
 // optional describes a library that [Libraries] looks for.
 type optional struct {
 	name, purpose string
-	linux         string // pattern of the file name on Linux
-	windows       string // pattern of the file name on Windows; "" if there is no library
+	linux         string // pattern of the library's file name on Linux
+	windows       string // pattern of the library's file name on Windows; "" if NVIDIA has none
 	// folder of the Python package below site-packages/nvidia; "" if there is none
 	pip string
 }
@@ -57,16 +57,16 @@ var optionals = []optional{
 func Libraries() []Library {
 	home, err := os.UserHomeDir()
 	if err != nil {
-		home = "" // without a home directory, the folders in it are not searched
+		home = "" // without a home directory, folders below it are not searched
 	}
 	return finder{goos: runtime.GOOS, home: home, env: os.Getenv}.all()
 }
 
-// finder describes the machine on which libraries are searched.
+// finder searches for libraries on a machine, which tests can imitate.
 type finder struct {
 	goos, home string
 	env        func(string) string
-	root       string // folder below which the system's absolute paths are searched, for tests
+	root       string // folder that tests use in place of the root of the file system
 }
 
 func (f finder) all() []Library {
@@ -91,8 +91,8 @@ func (f finder) find(o optional) Library {
 			continue
 		}
 		l.Searched = append(l.Searched, dir)
-		// The only possible error is a bad pattern, for example if a directory is named "[".
-		// Nothing is found there.
+		// The only possible error is a bad pattern, for example if a directory is named "[". Such
+		// directories are skipped.
 		files, _ := filepath.Glob(filepath.Join(dir, pattern))
 		if len(files) > 0 {
 			l.Found, l.Path = true, newest(files)
@@ -102,8 +102,8 @@ func (f finder) find(o optional) Library {
 	return l
 }
 
-// newest returns the shortest name, because libx.so.9 is a link to libx.so.9.1.2. Among names of
-// equal length it returns the highest version.
+// newest chooses one of several file names of a library. It returns the shortest name, because
+// libx.so.9 is a link to libx.so.9.1.2. Among names of equal length it returns the highest version.
 func newest(files []string) string {
 	return slices.MaxFunc(files, func(a, b string) int {
 		if len(a) != len(b) {

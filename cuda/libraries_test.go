@@ -43,8 +43,8 @@ func TestLibraries(t *testing.T) {
 	if s := find("nccl").Looked(); !strings.HasPrefix(s, dir+"/usr/lib/x86_64-linux-gnu, ") || !strings.HasSuffix(s, " more places") {
 		t.Errorf("looked for in %q", s)
 	}
-	// Files are added in the reverse order of the search, so that each new file is found before the
-	// earlier ones.
+	// The test creates files in the reverse order of the search. Each new file must be found
+	// instead of the earlier ones.
 	is("cudnn", "")
 	is("cudnn", touch(t, dir, "usr/lib/python3/dist-packages/nvidia/cudnn/lib/libcudnn.so.8"))
 	is("cudnn", touch(t, home, ".local/lib/python3.12/site-packages/nvidia/cudnn/lib/libcudnn.so.9"))
@@ -62,7 +62,7 @@ func TestLibraries(t *testing.T) {
 	if l := find("cudnn"); len(l.Searched) != 1 {
 		t.Errorf("found in the first place, searched %v", l.Searched)
 	}
-	touch(t, dir, "mine/libcublasLt.so") // a file for linking, without a version
+	touch(t, dir, "mine/libcublasLt.so") // a name without a version, which only a linker uses
 	is("cublasLt", "")
 	touch(t, dir, "mine/libcublasLt.so.12")
 	is("cublasLt", touch(t, dir, "mine/libcublasLt.so.13"))

@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestTrainingWithCopiesAhead trains with batches that are copied ahead, on other streams, from
-// page-locked memory. The training must give the same bits as a training that copies each batch in
-// its step. Streams may run late.
+// TestTrainingWithCopiesAhead copies batches from page-locked memory on other streams, before the
+// steps need them. The training must give the same bits as one that copies each batch in its step.
+// Streams may run late.
 func TestTrainingWithCopiesAhead(t *testing.T) {
 	train := func(spec string, ahead bool) []float32 {
 		gpus, err := cuda.Emulate(spec)

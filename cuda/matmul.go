@@ -7,14 +7,15 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Products of truth values count in int32, which is exact for up to 2³¹-1 terms.
+// Matrix products of bool count pairs of true elements in int32, which is exact for up to 2³¹-1
+// terms.
 var (
 	countTrue = expr.MustLower([]*expr.Expr{expr.X(0).Cvt(dtype.I32)}, []dtype.Type{dtype.I32}, []dtype.Type{dtype.Bool}, -1)
 	anyTrue   = expr.MustLower([]*expr.Expr{expr.X(0).Ne(expr.C(0))}, []dtype.Type{dtype.Bool}, []dtype.Type{dtype.I32}, -1)
 )
 
-// matMul plans a product. A product of truth values is computed as a product in int32, which
-// counts, and a comparison of each count with 0.
+// matMul plans a matrix product. For operands of type bool, it computes the product in int32 and
+// compares each element with 0.
 func (t *scratch) matMul(o *device.MatMul) ([]kernels.Launch, error) {
 	out, a, b := operand(&o.Out), operand(&o.A), operand(&o.B)
 	if out.Type != dtype.Bool {
@@ -43,7 +44,7 @@ func (t *scratch) matMul(o *device.MatMul) ([]kernels.Launch, error) {
 	return append(list, l...), err
 }
 
-// counted plans the conversion of truth values to int32 in scratch memory.
+// counted plans the conversion of a bool operand to int32 in scratch memory.
 func (t *scratch) counted(o kernels.Operand) (kernels.Operand, []kernels.Launch, error) {
 	i, err := t.temporary(dtype.I32, o.Shape)
 	if err != nil {

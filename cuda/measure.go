@@ -10,25 +10,27 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 )
 
-// Forms are measured alternately in several rounds, so that other work on the device slows all
-// forms equally.
+// The kernels are measured alternately in several rounds, so that other work on the device slows
+// all of them equally.
 const (
-	// number of rounds after the first one; an emulated GPU needs none, because its clock is exact
+	// number of rounds after the first one; an emulated GPU needs no more, because its clock is
+	// exact
 	measuredRounds = 7
-	// least total time of the launches between two events
+	// least total time of the launches that are measured together
 	measuredSample = 200 * time.Microsecond
-	measuredAtOnce = 32 // largest number of launches between two events
-	// another form is chosen if its time is less than this fraction of the planned form's time
+	measuredAtOnce = 32 // largest number of launches that are measured together
+	// a kernel is chosen instead of the planned one if its time is less than this fraction of the
+	// planned one's
 	measuredGain = 0.97
 )
 
-// arena hands out memory from base upwards. It never takes memory back.
+// arena allocates memory from base upwards, without a way to free it.
 type arena struct {
 	base  uint64
 	taken int
 }
 
-// alloc takes the next bytes of the arena and returns their address. It is a [kernels.Scratch].
+// alloc returns the address of the next bytes of the arena. It is a [kernels.Scratch].
 func (a *arena) alloc(bytes int) (uint64, error) {
 	at := a.base + uint64(a.taken)
 	a.taken += (bytes + 255) &^ 255
@@ -37,7 +39,7 @@ func (a *arena) alloc(bytes int) (uint64, error) {
 
 var errNoRoom = errors.New("there is no room for a measurement")
 
-// measuredForm is one form of a product, with its measured times.
+// measuredForm is one way (form) to compute a matrix product, with its measured times.
 type measuredForm struct {
 	form     kernels.Form
 	launches []kernels.Launch
@@ -45,13 +47,13 @@ type measuredForm struct {
 	err      error
 }
 
-// measure times the forms of a product on the stream, after the work queued there. It returns false
-// if nothing can be measured now.
+// measure times the forms of a matrix product on the stream, after the work that is queued there.
+// If it cannot measure now, ok is false.
 func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
 	d := t.d
 	if !d.measuring.TryLock() {
-		// Waiting for the lock could deadlock: the goroutine that measures may wait for work of
-		// this goroutine.
+		// Waiting for the lock could cause a deadlock, because the goroutine that measures may wait
+		// for work of this goroutine.
 		return r, false
 	}
 	defer d.measuring.Unlock()
@@ -83,10 +85,11 @@ func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
 	return r, true
 }
 
-// trials plans the forms, the first of which is the model's choice. All forms can write their
-// results to the same memory, because they run one after the other.
+// trials plans the launches of each form. The first form is the choice of the cost model. All forms
+// write their results to the same memory, because they run one after the other.
 func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measuredForm, err error) {
-	const nowhere = 1 << 40 // a placeholder address for plans whose memory is only counted
+	// a placeholder address for plans that only count the memory that they need
+	const nowhere = 1 << 40
 	need := 0
 	for _, f := range forms {
 		a := arena{base: nowhere}
@@ -95,8 +98,8 @@ func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measu
 		}
 		need = max(need, a.taken)
 	}
-	// This checks for room first. A failed allocation would empty the pool's caches, for each
-	// product again.
+	// Memory is checked before it is allocated. A failed allocation would empty the pool's caches
+	// again for each product.
 	free, _ := backing{t.d}.Capacity()
 	s := t.d.pool.Stats()
 	reserved, allocated := uint64(s.ReservedBytes.Current), uint64(s.AllocatedBytes.Current)
@@ -121,8 +124,8 @@ func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measu
 	return list, nil
 }
 
-// preloaded loads the kernels of all trials in parallel, and leaves out the trials whose kernels
-// cannot be loaded. If the first trial fails, its error is returned.
+// preloaded loads the kernels of all trials in parallel. It leaves out trials whose kernels cannot
+// be loaded. If the first trial is one of them, it returns its error.
 func (t *scratch) preloaded(list []*measuredForm) ([]*measuredForm, error) {
 	err := parallel(context.Background(), len(list), nil, func(i int) error {
 		for _, l := range list[i].launches {
@@ -138,7 +141,7 @@ func (t *scratch) preloaded(list []*measuredForm) ([]*measuredForm, error) {
 	return remaining(list)
 }
 
-// remaining returns the trials without an error. If the first trial failed, it returns that trial's
+// remaining returns the trials without an error. If the first trial has an error, it returns that
 // error.
 func remaining(list []*measuredForm) ([]*measuredForm, error) {
 	if err := list[0].err; err != nil {
@@ -147,8 +150,8 @@ func remaining(list []*measuredForm) ([]*measuredForm, error) {
 	return slices.DeleteFunc(list, func(l *measuredForm) bool { return l.err != nil }), nil
 }
 
-// timed measures the trials. It drops forms that take more than twice the least time in the first
-// round, except for the first form.
+// timed measures the trials. After the first round, it drops trials that take more than twice the
+// least time, but never the first trial.
 func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 	for _, l := range list { // the first launch may take longer, so it is not measured
 		l.err = t.d.queue(t.s, l.launches)
@@ -171,8 +174,8 @@ func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 		if err := t.measureOnce(list, inner); err != nil {
 			return nil, err
 		}
-		// Each round reverses the order, so that no form always comes first or always follows the
-		// same form.
+		// Each round reverses the order, so that no trial always runs first or always follows the
+		// same trial.
 		slices.Reverse(list)
 	}
 	if list[0] != own {
@@ -181,8 +184,8 @@ func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 	return list, nil
 }
 
-// measureOnce launches each trial as often as the argument launches says, and appends the average
-// time of a launch. The host queues all launches before it waits. The device therefore does not
+// measureOnce launches each trial the given number of times, and appends the average time of a
+// launch to the trial. The host queues all launches before it waits. The device therefore does not
 // wait for the host, unless kernels are very short.
 func (t *scratch) measureOnce(list []*measuredForm, launches int) (err error) {
 	d := t.d
@@ -200,7 +203,7 @@ func (t *scratch) measureOnce(list []*measuredForm, launches int) (err error) {
 		marks = append(marks, e)
 		return nil
 	}
-	// this keeps the device busy until the first mark is queued
+	// this launch keeps the device busy until the first event is queued
 	if err := d.queue(t.s, list[0].launches); err != nil {
 		return err
 	}

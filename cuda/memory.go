@@ -11,11 +11,12 @@ import (
 	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
-// backing provides the device's pool with segments and events. A pool.StreamID is either a driver's
-// stream handle, or the ID of a recording's arena.
+// backing implements the memory pool's segments and events by the driver. A pool.StreamID is either
+// the driver's handle of a stream, or the ID of a recording's arena.
 type backing struct{ d *Device }
 
-// checkedBacking is a backing that also tells the emulator where blocks begin and end.
+// checkedBacking is a backing that also tells the emulator where blocks begin and end, so that it
+// can check accesses.
 type checkedBacking struct {
 	backing
 	c cu.Checker
@@ -42,12 +43,12 @@ func (b backing) Alloc(size uint64) (uintptr, error) {
 	return 0, d.fault("", err)
 }
 
-// Free returns a segment to the driver. The pool has waited for the work that uses the segment. It
-// returns no error, but a sticky error ends the device.
+// Free returns a segment to the driver. The pool has waited for the work that uses the segment. An
+// error cannot be returned here, but a sticky error makes the device unusable.
 func (b backing) Free(addr uintptr, _ uint64) {
 	d := b.d
 	if d.enter() != nil {
-		return // the context is lost, and the segment with it
+		return // the context is lost, and all of its memory with it
 	}
 	defer d.leave()
 	_ = d.fault("", d.api.MemFree(cu.DevicePtr(addr)))
@@ -66,8 +67,8 @@ func (b backing) Capacity() (free, total uint64) {
 	return free, total
 }
 
-// poolEvent is an event for the pool. Its stream may belong to another device that has read or
-// written the block.
+// poolEvent is an event on which the pool waits before it reuses a block. Its stream may belong to
+// another device.
 type poolEvent struct {
 	d *Device
 	h cu.Event
@@ -86,7 +87,7 @@ func (b backing) Record(s pool.StreamID) (pool.Event, error) {
 		d = o.(*Device)
 	}
 	if d.dead.Load() != nil {
-		return poolEvent{d, 0}, nil // the device has failed, so no work runs
+		return poolEvent{d, 0}, nil // the device has failed, so there is no work to wait for
 	}
 	e, err := d.record(h)
 	if err != nil && d.dead.Load() == nil {
@@ -128,11 +129,11 @@ func (b checkedBacking) BlockFreed(s pool.StreamID, addr uintptr, rounded uint64
 	b.c.BlockFreed(h, cu.DevicePtr(addr), rounded)
 }
 
-// poolOptions sizes the pool for a device with the given memory in bytes. PyTorch's segment sizes
-// (20 MiB for blocks of 1 to 10 MiB) would fragment a small device, which is usually emulated. On a
-// device with less than 1 GiB, segments have 2 MiB, and a larger block gets its own segment. On a
-// device with less than 64 MiB, segments are smaller: about 1/32 of the memory, but at least 64
-// KiB.
+// poolOptions chooses the pool's segment sizes for a device with the given memory in bytes.
+// PyTorch's segment sizes (20 MiB for blocks of 1 to 10 MiB) would fragment a small device, which
+// is usually emulated. On a device with less than 1 GiB, segments have 2 MiB, and a larger block
+// gets its own segment. On a device with less than 64 MiB, segments are smaller: about 1/32 of the
+// memory, but at least 64 KiB.
 func poolOptions(name string, memory uint64) pool.Options {
 	o := pool.Options{Name: name, ErrOOM: device.ErrOutOfMemory, GCRatio: 1}
 	if memory < 1<<30 {
@@ -155,15 +156,14 @@ func (d *Device) newPool() (*pool.Pool, error) {
 	if err := d.expandableOptions(&o); err != nil {
 		return nil, err
 	}
-	// only the emulator checks accesses, and only if it has memory
+	// only the emulator checks accesses, and only if it has memory (not in mode=meta)
 	if c, ok := d.api.(cu.Checker); ok && !d.p.meta {
 		return pool.New(checkedBacking{backing{d}, c}, o), nil
 	}
 	return pool.New(backing{d}, o), nil
 }
 
-// buffer is a block of device memory. The flag freed detects most uses after Free, which are
-// reported as errors.
+// buffer is a block of device memory. The flag freed detects most uses after Free.
 type buffer struct {
 	dev   *Device
 	block *pool.Block
@@ -171,14 +171,15 @@ type buffer struct {
 	size  int
 	addr  uintptr
 	freed atomic.Bool
-	// in a recording: the set of lanes, other than the owner, that use the buffer
+	// the set of lanes (streams of a recording), other than the owner, that use the buffer
 	lanes atomic.Uint64
-	life  *lifetime // lifetime of memory that a recording allocated, otherwise nil
+	// life is the lifetime of memory that was allocated in a recording. Otherwise it is nil.
+	life *lifetime
 }
 
 var _ device.Buffer = (*buffer)(nil)
 
-// Alloc returns a buffer for work on s, with undefined contents. Its address is a multiple of 512.
+// Alloc returns a buffer with undefined contents for work on s. Its address is a multiple of 512.
 func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
 		return nil, d.refusal("alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
@@ -217,9 +218,9 @@ func (b *buffer) Size() int             { return b.size }
 func (b *buffer) Addr() uintptr         { return b.addr }
 func (b *buffer) Host() []byte          { return nil }
 
-// Use records that s uses the buffer. The buffer's memory is not reused before the work queued on s
-// so far is done. The stream s may belong to another device of this driver. Use of a freed buffer
-// panics, because its memory may already belong to another buffer.
+// Use records that work queued on s so far uses the buffer. The buffer's memory is not reused
+// before that work is done. The stream s may belong to another device of this driver. A call of Use
+// after Free panics, because the memory may already belong to another buffer.
 func (b *buffer) Use(s device.Stream) {
 	if b.freed.Load() {
 		panic(b.dev.refusal("use", "buffer", "the buffer has been freed"))
@@ -242,8 +243,8 @@ func (b *buffer) Free() {
 	}
 }
 
-// Queue does the same as Free. Cleanups of the garbage collector can call it, because it neither
-// blocks nor allocates.
+// Queue gives the memory back like Free, but later. It neither blocks nor allocates, so that
+// cleanups of the garbage collector can call it.
 func (b *buffer) Queue() {
 	if !b.freed.Swap(true) {
 		b.life.over()
@@ -261,8 +262,8 @@ func (b *buffer) Queue() {
 // [device.ErrOutOfMemory].
 func (d *Device) SetMemoryLimit(bytes int) { d.pool.SetLimit(uint64(max(bytes, 0))) }
 
-// SetMemoryFraction is [Device.SetMemoryLimit] with a fraction of the GPU's memory. With 0 there is
-// no bound.
+// SetMemoryFraction bounds the memory that the device's pool takes from the driver to the fraction
+// f of the GPU's memory. With 0 there is no bound.
 func (d *Device) SetMemoryFraction(f float64) error {
 	if !(f >= 0 && f <= 1) {
 		return d.refusal("set memory fraction", "fraction", fmt.Sprintf("%v is not between 0 and 1", f))
@@ -289,5 +290,6 @@ func (d *Device) Stats() device.Stats {
 // ResetPeak sets the peaks to the current values.
 func (d *Device) ResetPeak() { d.pool.ResetPeak() }
 
-// Empty gives cached memory back to the driver, and returns the number of bytes.
+// Empty gives unused memory that the pool caches back to the driver. It returns the number of
+// bytes.
 func (d *Device) Empty() int { return int(d.pool.Empty()) }

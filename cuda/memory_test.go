@@ -51,8 +51,8 @@ func TestOutOfMemory(t *testing.T) {
 	b.Free()
 }
 
-// TestOutOfMemoryNamesTheStream checks that the error names the stream of the request: the default
-// stream, a stream of the program, or a stream that the library created.
+// TestOutOfMemoryNamesTheStream makes allocations fail on the default stream, a stream of the
+// program and a stream of the library. The error must name the stream.
 func TestOutOfMemoryNamesTheStream(t *testing.T) {
 	d := emulated(t, "emulate,mem=1MiB")
 	mine, err := d.NewStream(0)
@@ -86,8 +86,9 @@ func TestOutOfMemoryNamesTheStream(t *testing.T) {
 	}
 }
 
-// TestSmallDevicesDoNotFragment checks that blocks of 1 to 10 MiB, which PyTorch cuts from segments
-// of 20 MiB, can fill a small device almost completely.
+// TestSmallDevicesDoNotFragment allocates blocks of 1 to 10 MiB until the device is full. PyTorch
+// takes such blocks from segments of 20 MiB. Here they must fill even a small device almost
+// completely.
 func TestSmallDevicesDoNotFragment(t *testing.T) {
 	for _, c := range []struct {
 		spec        string
@@ -139,8 +140,8 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestCollected checks that the garbage collector's cleanup frees an unreachable buffer when memory
-// is short.
+// TestCollected makes memory short. The garbage collector must then free a buffer to which nothing
+// refers.
 func TestCollected(t *testing.T) {
 	d := emulated(t, "emulate,mem=64MiB")
 	lose := func() {
@@ -217,8 +218,8 @@ func TestBufferMisuse(t *testing.T) {
 	}
 }
 
-// TestStreamsAreReused checks that the driver's stream is reused when a stream's Go value is
-// garbage. A program can then create streams in a loop without exhausting them.
+// TestStreamsAreReused creates streams in a loop without releasing them. When the Go value of a
+// stream is garbage, its driver stream must be reused.
 func TestStreamsAreReused(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	seen := map[uint64]bool{}
@@ -230,7 +231,7 @@ func TestStreamsAreReused(t *testing.T) {
 		must(t, apply(d, s, double, views(x), views(x)))
 		x.Buf.Free()
 		if i%50 == 49 {
-			for range 20 { // cleanups run a little later than the garbage collection
+			for range 20 { // cleanups run a little after the garbage collection
 				runtime.GC()
 				d.streams.mu.Lock()
 				n := len(d.streams.idle)
@@ -248,7 +249,8 @@ func TestStreamsAreReused(t *testing.T) {
 	must(t, d.Synchronize())
 }
 
-// TestLeastMemoryFraction checks that a fraction of less than a byte still limits the memory.
+// TestLeastMemoryFraction checks that a fraction that amounts to less than a byte still limits the
+// memory.
 func TestLeastMemoryFraction(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	must(t, d.SetMemoryFraction(1e-12))

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestMemoryAllocatedOfCPU checks that on the CPU exactly the memory that the documentation names
-// counts.
+// TestMemoryAllocatedOfCPU checks which memory of the CPU MemoryAllocated counts: buffers of 8 KiB
+// and more.
 func TestMemoryAllocatedOfCPU(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		cpu := s.Device()

@@ -48,8 +48,8 @@ func MaxMemoryReserved(dev device.Device) int {
 // ResetPeakMemoryStats sets all peaks to the current values.
 func ResetPeakMemoryStats(dev device.Device) { pooled("reset peak memory stats", dev).ResetPeak() }
 
-// ResetAccumulatedMemoryStats sets the totals of allocated and freed memory, and the counts of
-// retries and failures, to zero. Current values and peaks do not change.
+// ResetAccumulatedMemoryStats sets these statistics to zero: the totals of allocated and freed
+// memory, and the numbers of retries and failures. Current values and peaks do not change.
 func ResetAccumulatedMemoryStats(dev device.Device) {
 	mustGPU("reset accumulated memory stats", dev).pool.ResetAccumulated()
 }
@@ -61,8 +61,9 @@ func EmptyCache(dev device.Device) int { return pooled("empty cache", dev).Empty
 
 // SetMemoryFraction limits the pool to a fraction of the GPU's memory, as
 // [Device.SetMemoryFraction] does: torch.cuda.set_per_process_memory_fraction. Above the limit an
-// allocation fails with [device.ErrOutOfMemory], and the error names the limit. 0 removes the
-// limit. The error is a *[device.OperandError] if f is not between 0 and 1, or dev is not a GPU.
+// allocation fails with [device.ErrOutOfMemory], and the error names the limit. An f of 0 removes
+// the limit. The error is a *[device.OperandError] if f is not between 0 and 1, or dev is not a
+// GPU.
 func SetMemoryFraction(dev device.Device, f float64) error {
 	d, err := gpu("set memory fraction", dev)
 	if err != nil {
@@ -86,15 +87,15 @@ func MemoryFraction(dev device.Device) float64 {
 //
 //	quantity.{all,large_pool,small_pool}.{current,peak,allocated,freed}
 //
-// with these quantities: allocation (buffers), segment (pieces of memory from the driver), active
+// with these quantities: allocation (buffers), segment (blocks of memory from the driver), active
 // (buffers, and freed buffers that other streams still read) and inactive_split (free parts of
 // segments that are in use). Their bytes are allocated_bytes, reserved_bytes, active_bytes and
 // inactive_split_bytes; requested_bytes are allocated_bytes before rounding. The small pool serves
 // sizes up to 1 MiB, and smaller sizes on emulated GPUs with little memory. "allocated" is the
 // total ever allocated, "freed" the total ever freed.
 //
-// The counts are num_alloc_retries (allocations that found no room at first), num_ooms,
-// num_device_alloc and num_device_free (segments taken from the driver and given back),
+// The counts are num_alloc_retries (allocations that found no memory at first),
+// num_ooms, num_device_alloc and num_device_free (segments taken from the driver and given back),
 // num_sync_all_streams (waits for freed buffers that other streams read). Any block may be split.
 // So max_split_size is -1, and oversize_allocations and oversize_segments are zero.
 func MemoryStats(dev device.Device) map[string]int64 {
@@ -132,13 +133,14 @@ func memoryStats(s pool.Stats) map[string]int64 {
 }
 
 // MemorySummary returns [MemoryStats] as the table that torch.cuda.memory_summary prints. If
-// abbreviated is true, it leaves out the lines of the large and the small pool.
+// abbreviated is true, it omits the rows of the large and the small pool.
 func MemorySummary(dev device.Device, abbreviated bool) string {
 	d := mustGPU("memory summary", dev)
 	return memorySummary(memoryStats(d.pool.Stats()), d.Index(), abbreviated)
 }
 
-// This lists the rows of the table: the key, the title, and whether the values are bytes.
+// summaryRows lists the rows of the table: the key in MemoryStats, the title, and whether the
+// values are bytes.
 var summaryRows = []struct {
 	key, title string
 	bytes      bool
@@ -191,8 +193,8 @@ func memorySummary(m map[string]int64, index int, abbreviated bool) string {
 	return b.String()
 }
 
-// scaled prints v in ten columns, in a unit that fits the size of the number like. For a value of
-// one pool, like is the value of all pools together, so that both have the same unit.
+// scaled prints v in ten columns, in the unit that fits the value like. The rows of one quantity
+// pass the value of all pools as like, so that they have the same unit.
 func scaled(v, like int64, bytes bool) string {
 	units, step, from := []string{" ", "K", "M"}, int64(1000), 750e3
 	if bytes {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestMemorySummaryGolden checks that the table is identical to PyTorch's, except for the name of
-// the library.
+// TestMemorySummaryGolden compares the table with one that PyTorch printed. It may differ only in
+// the name of the library.
 func TestMemorySummaryGolden(t *testing.T) {
 	text, err := os.ReadFile("testdata/memory_summary.json")
 	must(t, err)
@@ -108,8 +108,8 @@ func TestMemoryStats(t *testing.T) {
 	}
 }
 
-// TestMemoryFraction checks that an allocation above the fraction fails. The error names the limit
-// as the reason, and not the GPU's size.
+// TestMemoryFraction makes an allocation exceed the memory fraction. The error must give the limit
+// as the reason, not the GPU's size.
 func TestMemoryFraction(t *testing.T) {
 	d := emulated(t, "emulate,mem=64MiB")
 	if f := MemoryFraction(d); f != 1 {
@@ -156,10 +156,10 @@ func TestHostMemoryStats(t *testing.T) {
 	expect(map[string]int64{"allocations.current": 1, "allocated_bytes.current": 8192, "active_requests.current": 1, "active_bytes.current": 8192, "num_host_alloc": 1, "host_alloc_time.count": 1})
 	x := empty(t, d, nil, 1250)
 	must(t, d.UploadPinned(nil, x.Buf, 0, a, 0, 5000))
-	a.Free() // the copy is still pending
+	a.Free() // a copy from a is still pending
 	must(t, d.Synchronize())
 	expect(map[string]int64{"allocations.current": 1, "active_requests.current": 0, "active_bytes.freed": 8192, "active_requests.peak": 1})
-	// this allocation reuses the block that was given back
+	// this allocation must reuse the block that was given back
 	b, err := d.AllocPinned(6000, device.Origin{})
 	must(t, err)
 	expect(map[string]int64{"active_requests.allocated": 2, "num_host_alloc": 1})
@@ -173,8 +173,7 @@ func TestHostMemoryStats(t *testing.T) {
 	expect(map[string]int64{"allocations.current": 0, "allocated_bytes.freed": 8192, "num_host_free": 1, "host_free_time.count": 1})
 }
 
-// TestMemoryOfTheCPU checks that a program can report its memory without a check whether there is a
-// GPU.
+// TestMemoryOfTheCPU checks that the functions for memory statistics also work for the CPU.
 func TestMemoryOfTheCPU(t *testing.T) {
 	host, err := device.Open("cpu")
 	must(t, err)

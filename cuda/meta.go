@@ -9,7 +9,7 @@ import (
 
 var _ device.MetaDriver = driver{}
 
-// OpenMeta returns a new GPU without memory: an emulated GPU in mode=meta.
+// OpenMeta returns a new emulated GPU in mode=meta, which has addresses but no memory.
 func (driver) OpenMeta(c device.MetaConfig) (device.Device, error) {
 	cfg := emu.Config{Memory: uint64(max(c.Memory, 0)), SM: 10*c.Capability[0] + c.Capability[1], Meta: true}
 	if c.Memory == 0 {
@@ -34,12 +34,13 @@ func openMeta(cfg emu.Config) (*Device, error) {
 	return p.open(0)
 }
 
-// noValues wraps an error of mode=meta, so that it is also [device.ErrNoValues].
+// noValues wraps an error of mode=meta. errors.Is finds both [device.ErrNoValues] and the cause in
+// it.
 type noValues struct{ err error }
 
 func (e *noValues) Error() string {
 	return fmt.Sprintf("%v: an emulated GPU in mode=meta counts work and does none", device.ErrNoValues)
 }
 
-// Unwrap returns the sentinel and the cause.
+// Unwrap returns [device.ErrNoValues] and the cause.
 func (e *noValues) Unwrap() []error { return []error{device.ErrNoValues, e.err} }

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// metaGPU returns an emulated GPU without memory.
+// metaGPU returns an emulated GPU in mode=meta with the given memory size.
 func metaGPU(t *testing.T, bytes int) *cuda.Device {
 	t.Helper()
 	d, err := device.OpenMeta("cuda", device.MetaConfig{Memory: bytes})
@@ -24,8 +24,8 @@ func metaGPU(t *testing.T, bytes int) *cuda.Device {
 	return d.(*cuda.Device)
 }
 
-// TestMetaHasNoValues checks that every use of a value in mode=meta returns one typed error, which
-// names the line and leaves the device usable.
+// TestMetaHasNoValues reads values on a device in mode=meta in several ways. Each way must return
+// the same typed error with the line of the program, and the device must stay usable.
 func TestMetaHasNoValues(t *testing.T) {
 	d := metaGPU(t, 1<<30)
 	if i := d.Info(); !i.Meta || !i.Emulated || i.Memory != 1<<30 || i.Capability != [2]int{9, 0} {
@@ -56,8 +56,8 @@ func TestMetaHasNoValues(t *testing.T) {
 	}
 }
 
-// TestMetaCounts checks what mode=meta counts: initialisers and random numbers as launches, and
-// copies as copies. Indices must not be checked.
+// TestMetaCounts checks the counters in mode=meta. Initialisers and random numbers must count as
+// launches, and copies as copies. Indices must not be checked.
 func TestMetaCounts(t *testing.T) {
 	d := metaGPU(t, 64<<30)
 	var before, after runtime.MemStats
@@ -69,12 +69,12 @@ func TestMetaCounts(t *testing.T) {
 		w.Embedding(s.Typed(dtype.I64).Full(1e9, 7)).Sum().Backward()
 		s.Randn(100).Dropout(0.5)
 		s.From([]int64{-5, 99}).AddScalar(1)
-		// 2 GiB of page-locked memory, of which no page is touched
+		// This allocates 2 GiB of page-locked memory, but accesses none of it.
 		opt := w.Detach().To(tensor.Zeros(1).Device(), tensor.NonBlocking())
 		if !opt.IsPinned() {
 			t.Error("what NonBlocking copies to the CPU is not pinned")
 		}
-		// the tensor is offloaded and copied back, in stream order
+		// The tensor is copied to the host and back, in stream order.
 		back := opt.To(d, tensor.NonBlocking())
 		back.AddScalar(1)
 		if err := tensor.Try(func() { opt.Narrow(0, 0, 1).Sum() }); !errors.Is(err, device.ErrNoValues) {
@@ -97,7 +97,8 @@ func TestMetaCounts(t *testing.T) {
 	}
 }
 
-// TestMetaMemoryEnds checks that the virtual clock advances, and memory can be exhausted.
+// TestMetaMemoryEnds checks that in mode=meta the virtual clock advances, and memory can be
+// exhausted.
 func TestMetaMemoryEnds(t *testing.T) {
 	d := metaGPU(t, 2<<30)
 	tensor.Do(func(s *tensor.Scope) {
@@ -114,8 +115,7 @@ func TestMetaMemoryEnds(t *testing.T) {
 	}
 }
 
-// A program runs on a device without memory to learn how much memory it needs. Reading a value
-// fails.
+// A program runs on a device in mode=meta to learn how much memory it needs. Reading a value fails.
 func ExampleEmulate_noValues() {
 	gpus, err := cuda.Emulate("emulate,mem=80GiB,mode=meta")
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 )
 
 // A MonitorError says why NVIDIA's management library (NVML), which comes with the driver, did not
-// answer a query about a GPU. Everything else works without it.
+// answer a query about a GPU. Only queries about a GPU's state need this library.
 type MonitorError struct {
 	Device string // "cuda:0"; "" if the query is not about one GPU
-	Query  string // what was asked, such as "temperature"
+	Query  string // the quantity that was queried, such as "temperature"
 	Reason string
 	Err    error // error of the library or of the loader; nil for an emulated GPU
 }
@@ -60,8 +60,8 @@ func sensors[T any](query string, dev device.Device, ask func(m nvml.API, h nvml
 }
 
 // Utilization returns the percentage of the last sample period (up to a second) in which some
-// kernel ran on a GPU: torch.cuda.utilization. For all functions that ask NVIDIA's management
-// library, the error is a *[MonitorError], or a *[device.OperandError] if dev is not a GPU.
+// kernel ran on a GPU: torch.cuda.utilization. The error is a *[MonitorError] if NVIDIA's
+// management library does not answer, and a *[device.OperandError] if dev is not a GPU.
 func Utilization(dev device.Device) (percent int, err error) {
 	return sensors("utilization", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Utilization(h)
@@ -71,7 +71,7 @@ func Utilization(dev device.Device) (percent int, err error) {
 
 // MemoryUsage returns the percentage of the last sample period in which a GPU's memory was read or
 // written: torch.cuda.memory_usage. [MemGetInfo] and [DeviceMemoryUsed] return how full the memory
-// is. For errors see [Utilization].
+// is. It returns the same errors as [Utilization].
 func MemoryUsage(dev device.Device) (percent int, err error) {
 	return sensors("memory usage", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		_, v, err := m.Utilization(h)
@@ -80,7 +80,7 @@ func MemoryUsage(dev device.Device) (percent int, err error) {
 }
 
 // DeviceMemoryUsed returns how many bytes of a GPU's memory all processes and the driver use
-// together: torch.cuda.device_memory_used. For errors see [Utilization].
+// together: torch.cuda.device_memory_used. It returns the same errors as [Utilization].
 func DeviceMemoryUsed(dev device.Device) (int, error) {
 	return sensors("memory used", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, err := m.Memory(h)
@@ -88,14 +88,14 @@ func DeviceMemoryUsed(dev device.Device) (int, error) {
 	})
 }
 
-// Temperature returns the temperature of a GPU's die in degrees Celsius: torch.cuda.temperature.
-// For errors see [Utilization].
+// Temperature returns the temperature of a GPU's die in degrees Celsius: torch.cuda.temperature. It
+// returns the same errors as [Utilization].
 func Temperature(dev device.Device) (celsius int, err error) {
 	return sensors("temperature", dev, func(m nvml.API, h nvml.Device) (int, error) { return m.Temperature(h) })
 }
 
 // PowerDraw returns the power that a GPU draws in milliwatts: torch.cuda.power_draw. Most GPUs
-// average it over the last second. For errors see [Utilization].
+// average it over the last second. It returns the same errors as [Utilization].
 func PowerDraw(dev device.Device) (milliwatts int, err error) {
 	return sensors("power draw", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Power(h)
@@ -104,7 +104,8 @@ func PowerDraw(dev device.Device) (milliwatts int, err error) {
 }
 
 // ClockRate returns the current clock of a GPU's multiprocessors in MHz: torch.cuda.clock_rate. The
-// field ClockRate of [DeviceProperties] is its maximum. For errors see [Utilization].
+// field ClockRate of [DeviceProperties] is its maximum. It returns the same errors as
+// [Utilization].
 func ClockRate(dev device.Device) (megahertz int, err error) {
 	return sensors("clock rate", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Clock(h, nvml.ClockSM)
@@ -114,7 +115,7 @@ func ClockRate(dev device.Device) (megahertz int, err error) {
 
 // ThrottleReasons returns the reasons why a GPU's clocks are below their maximum: "idle", "power
 // cap", "thermal slowdown", "hardware slowdown", …. The list is empty if the clocks are at their
-// maximum. For errors see [Utilization].
+// maximum. It returns the same errors as [Utilization].
 func ThrottleReasons(dev device.Device) ([]string, error) {
 	return sensors("throttle reasons", dev, func(m nvml.API, h nvml.Device) ([]string, error) {
 		v, err := m.Throttle(h)
@@ -126,7 +127,7 @@ func ThrottleReasons(dev device.Device) ([]string, error) {
 // width in this machine. An idle GPU may lower the generation to save power.
 type Link struct{ Generation, Width, MaxGeneration, MaxWidth int }
 
-// PCIeLink returns the PCI Express link of a GPU. For errors see [Utilization].
+// PCIeLink returns the PCI Express link of a GPU. It returns the same errors as [Utilization].
 func PCIeLink(dev device.Device) (Link, error) {
 	return sensors("PCIe link", dev, func(m nvml.API, h nvml.Device) (Link, error) {
 		v, err := m.Link(h)
@@ -136,12 +137,12 @@ func PCIeLink(dev device.Device) (Link, error) {
 
 // MemoryErrors counts errors of a GPU's memory. An uncorrected error has lost a program's data.
 type MemoryErrors struct {
-	Corrected, Uncorrected         uint64 // errors since the driver was loaded
-	EverCorrected, EverUncorrected uint64 // errors since the GPU was made
+	Corrected, Uncorrected         uint64 // numbers of errors since the driver was loaded
+	EverCorrected, EverUncorrected uint64 // numbers of errors since the GPU was made
 }
 
-// ECCErrors returns the errors that a GPU's error-correcting memory (ECC) found. For a GPU without
-// ECC it returns an error too. For errors see [Utilization].
+// ECCErrors returns the errors that a GPU's error-correcting memory (ECC) found. It returns the
+// same errors as [Utilization], and also an error for a GPU without ECC.
 func ECCErrors(dev device.Device) (MemoryErrors, error) {
 	return sensors("ECC errors", dev, func(m nvml.API, h nvml.Device) (e MemoryErrors, err error) {
 		if e.Corrected, e.Uncorrected, err = m.ECCErrors(h, false); err == nil {
@@ -153,12 +154,14 @@ func ECCErrors(dev device.Device) (MemoryErrors, error) {
 
 // GPUProcess is a process that has a context on a GPU.
 type GPUProcess struct {
-	PID        int
-	UsedMemory int // used bytes, -1 if the system does not report them (Windows, containers)
+	PID int
+	// UsedMemory is the number of bytes of the GPU's memory that the process uses. It is -1 if the
+	// system does not report this, as on Windows and in containers.
+	UsedMemory int
 }
 
 // ListGPUProcesses returns the processes that have a context on a GPU, including this one:
-// torch.cuda.list_gpu_processes. For errors see [Utilization].
+// torch.cuda.list_gpu_processes. It returns the same errors as [Utilization].
 func ListGPUProcesses(dev device.Device) ([]GPUProcess, error) {
 	return sensors("processes", dev, func(m nvml.API, h nvml.Device) (list []GPUProcess, err error) {
 		found, err := m.Processes(h)

@@ -10,8 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// cards is a management library with fixed answers. It also reports a GPU that CUDA does not
-// report.
+// cards imitates the management library with fixed answers. It also lists a GPU that CUDA hides.
 type cards struct {
 	nvml.API
 	fail error
@@ -97,7 +96,7 @@ func TestMonitor(t *testing.T) {
 		for name, q := range queries {
 			v, err := q.ask(d)
 			t.Logf("%s: %v, %v", name, v, err)
-			var m *MonitorError // the error in a container without the library
+			var m *MonitorError // the error if the machine has no management library
 			if celsius, _ := v.(int); err != nil && !errors.As(err, &m) || err == nil && name == "temperature" && (celsius < 1 || celsius > 120) {
 				t.Errorf("%s: %v, %v", name, v, err)
 			}

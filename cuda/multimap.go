@@ -7,8 +7,8 @@ import (
 
 var _ device.Preparer = (*Device)(nil)
 
-// multiMap plans one launch for all groups. A small copy uploads the groups' addresses to the
-// device.
+// multiMap plans one launch for all groups of operands. A small upload first stores the groups'
+// addresses on the device.
 func (t *scratch) multiMap(o *device.MultiMap) ([]kernels.Launch, error) {
 	table, blocks, err := kernels.MultiMapTable(o.Program, groups(o.Outs), groups(o.Ins))
 	if err != nil || blocks == 0 {
@@ -38,9 +38,9 @@ func groups(list [][]device.View) [][]kernels.Operand {
 	return o
 }
 
-// Prepare loads the kernel of a MultiMap; see [device.Preparer]. That kernel depends only on the
-// program and on whether Found is absent. The kernel of any other op also depends on the operands'
-// addresses, so it is loaded at its launch.
+// Prepare loads the kernel of a MultiMap in advance ([device.Preparer]). This kernel depends only
+// on the program and on whether Found is absent. Kernels of other ops also depend on the alignment
+// of the operands' addresses, so they are loaded at their first launch.
 func (d *Device) Prepare(op device.Op) error {
 	o, ok := op.(*device.MultiMap)
 	if !ok {

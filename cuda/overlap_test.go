@@ -15,14 +15,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// rankWork summarises a device's work in the steps of a training, from the emulator's timeline.
+// rankWork summarises the work of a device during training steps, according to the emulator's
+// timeline.
 type rankWork struct {
 	compute, links time.Duration // total time of kernels, and total time of copies between devices
 	first, end     time.Duration
 }
 
-// trainedSteps trains a deep perceptron on two GPUs with the given times of kernels and of copies
-// between them. It returns the work of device 0 in the steps after the first ones.
+// trainedSteps trains a deep perceptron on two GPUs with the given times for a kernel and for a
+// copy between the GPUs. It returns the work of device 0, without the first steps.
 func trainedSteps(t *testing.T, kernel, link time.Duration, layers, steps int) rankWork {
 	t.Helper()
 	var mu sync.Mutex
@@ -99,8 +100,9 @@ func trainedSteps(t *testing.T, kernel, link time.Duration, layers, steps int) r
 	return w
 }
 
-// TestOverlap checks that gradients are reduced while Backward continues. A step must take as long
-// as its computation or its communication, whichever is longer, plus the time for the last bucket.
+// TestOverlap checks that gradients are exchanged while Backward continues. A step must take as
+// long as its computation or its communication, whichever is longer, plus the exchange of the last
+// bucket.
 func TestOverlap(t *testing.T) {
 	const steps = 4
 	for _, c := range []struct {
@@ -114,7 +116,7 @@ func TestOverlap(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := trainedSteps(t, c.kernel, c.link, c.layers, steps)
-			// The last bucket takes two copies: one to receive its parts, and one to receive its
+			// The exchange of the last bucket takes two copies: one for its parts, and one for its
 			// results.
 			took, last := (w.end-w.first)/steps, 2*c.link
 			longer := max(w.compute, w.links) / steps

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// increment returns a kernel that waits until earlier work on the stream has ended, and then adds 1
-// to a number.
+// increment returns a kernel that waits for earlier work on the stream, and then adds 1 to an
+// element.
 func increment(t *testing.T) *Kernel {
 	b := ptx.New("increment")
 	b.MaxThreads(1)
@@ -32,7 +32,8 @@ func number(t *testing.T, d *Device) device.View {
 	return device.View{Buf: b, Type: dtype.I32, Layout: shape.Dense(shape.Of(1))}
 }
 
-// TestOverlapOnHardware checks that kernels that may overlap see the results of earlier work.
+// TestOverlapOnHardware launches kernels with Overlap one after the other. Each must see the result
+// of the kernel before it.
 func TestOverlapOnHardware(t *testing.T) {
 	onBoth(t, "emulate:1,mem=16MiB", func(t *testing.T, d *Device) {
 		if d.sm < 90 {
@@ -50,10 +51,11 @@ func TestOverlapOnHardware(t *testing.T) {
 	})
 }
 
-// plainDriver is a driver without the optional interfaces beyond cu.API.
+// plainDriver hides the optional interfaces of a driver.
 type plainDriver struct{ cu.API }
 
-// attributesSeen counts launches with attributes, and can imitate a driver without them.
+// attributesSeen counts launches with attributes. It can also imitate a driver that does not
+// support them.
 type attributesSeen struct {
 	plainDriver
 	n, overlap int
@@ -71,8 +73,8 @@ func (a *attributesSeen) LaunchKernelEx(k cu.GraphKernel, l cu.LaunchAttributes,
 	return a.API.(cu.AttributeLauncher).LaunchKernelEx(k, l, s)
 }
 
-// TestOverlapAttribute checks that only kernels with Overlap set the attribute, and that a driver
-// without it returns an error.
+// TestOverlapAttribute checks that only kernels with Overlap set the launch attribute. A driver
+// without the attribute must return an error.
 func TestOverlapAttribute(t *testing.T) {
 	d := emulated(t, "emulate:1,mem=16MiB")
 	seen := &attributesSeen{plainDriver: plainDriver{d.api}}

@@ -20,7 +20,8 @@ import (
 // Pack holds kernels that a program ships, so that its first step compiles none of them. It has
 // their PTX, and machine code for the GPUs on which it was made. [Device.Pack] makes a pack,
 // [ReadPack] and [OpenPack] read one, and [Device.UsePack] makes devices load kernels from it. The
-// environment variable FLAMBEAU_KERNELS names a pack file that each program opens by itself.
+// environment variable FLAMBEAU_KERNELS names a pack file that every program opens when it first
+// uses a GPU.
 //
 // Machine code runs on GPUs of the compute capability for which it was compiled. It needs the
 // driver that compiled it, or a newer driver. Kernels that are not in the pack are compiled as
@@ -28,7 +29,7 @@ import (
 // changes.
 type Pack struct {
 	mu   sync.RWMutex
-	list map[[sha256.Size]byte]*packed // key: SHA-256 of the PTX
+	list map[[sha256.Size]byte]*packed // the key is the SHA-256 of the PTX text
 }
 
 // packed is a kernel of a pack.
@@ -37,21 +38,21 @@ type packed struct {
 	codes     []packedCode
 }
 
-// packedCode is the machine code that a driver compiled from the PTX.
+// packedCode is the machine code of a kernel for one compute capability, compiled by one driver.
 type packedCode struct {
 	sm     int // compute capability times ten
 	driver cu.Version
 	image  []byte
 }
 
-// The file begins with the magic, the version and the number of kernels, 32 bits each. For each
-// kernel, its name, its PTX and its codes follow. A code consists of the capability, the driver's
-// version and the image. Numbers are little-endian. Each text and each image is preceded by its
-// length. The file ends with the SHA-256 of everything before.
+// A pack file begins with the text packMagic, a version and the number of kernels. Each kernel has
+// a name, its PTX and a list of machine codes. A machine code consists of the capability, the
+// driver's version and the image. Numbers are little-endian. Every text and image is preceded by
+// its length. The file ends with the SHA-256 of all preceding bytes.
 const (
 	packMagic   = "flambeau kernels"
 	packVersion = 1
-	mostPacked  = 1 << 30 // largest size of a file in bytes
+	mostPacked  = 1 << 30 // largest size of a pack file in bytes
 )
 
 // PackError says why a file is not a valid pack.
@@ -67,7 +68,8 @@ func (e *PackError) Error() string {
 	return "cuda: " + e.Path + " is no pack of kernels: " + e.Reason
 }
 
-// OpenPack reads a pack from a file. The error is a *[PackError] or the system's.
+// OpenPack reads a pack from a file. The error is a *[PackError], or the system's error if the file
+// cannot be read.
 func OpenPack(path string) (*Pack, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -115,7 +117,7 @@ func ReadPack(b []byte) (*Pack, error) {
 			}
 			k.codes = append(k.codes, c)
 		}
-		if r.short { // a damaged file may state a count that is larger than its contents
+		if r.short { // a damaged file may state more kernels than it contains
 			return bad("its kernels end beyond it")
 		}
 		key := sha256.Sum256([]byte(k.ptx))
@@ -130,8 +132,8 @@ func ReadPack(b []byte) (*Pack, error) {
 	return p, nil
 }
 
-// packReader reads numbers and texts. Beyond the end it returns zero values and sets the field
-// short.
+// packReader reads integers and texts from a pack. Beyond its end it returns zero values and sets
+// the field short.
 type packReader struct {
 	b     []byte
 	short bool
@@ -156,7 +158,7 @@ func (r *packReader) text() []byte {
 	return t
 }
 
-// WriteTo writes the pack. Packs with equal contents are written as equal bytes.
+// WriteTo writes the pack to w. Packs with equal contents are written as equal bytes.
 func (p *Pack) WriteTo(w io.Writer) (int64, error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -188,7 +190,7 @@ func (p *Pack) sorted() (list []*packed) {
 	return list
 }
 
-// Kernels returns how many kernels the pack has, and for how many of them it has machine code for
+// Kernels returns the number of kernels in the pack, and the number of those with machine code for
 // d.
 func (p *Pack) Kernels(d *Device) (all, ready int) {
 	p.mu.RLock()
@@ -211,10 +213,10 @@ func (k *packed) code(d *Device) []byte {
 	return nil
 }
 
-// Pack returns a pack of the kernels that were needed on the given rehearsals, which
-// [Device.Rehearsal] of d made. The pack has the machine code that d's driver compiles for them. If
-// d has no memory (device.OpenMeta), it has only their PTX; [Device.Compile] adds machine code
-// later. The error is a *[device.Fault] or ctx's.
+// Pack returns a pack of the kernels that the given rehearsals used. They are devices that
+// [Device.Rehearsal] of d returned. The pack has the machine code that d's driver compiles for
+// these kernels. If d has no memory (device.OpenMeta), it has only their PTX; [Device.Compile] adds
+// machine code later. The error is a *[device.Fault], or ctx.Err().
 func (d *Device) Pack(ctx context.Context, rehearsals ...device.Device) (*Pack, error) {
 	p := &Pack{list: map[[sha256.Size]byte]*packed{}}
 	for _, x := range rehearsals {
@@ -234,9 +236,9 @@ func (d *Device) Pack(ctx context.Context, rehearsals ...device.Device) (*Pack, 
 }
 
 // Compile compiles the kernels of p that have no machine code for d, several at once, and adds the
-// code to p. It calls progress, which may be nil, with the number of compiled kernels and the
-// number of all. The error is ctx's, or a *[device.Fault] with the kernels that the driver refuses.
-// The kernels that it does not refuse are compiled in any case.
+// code to p. It calls progress, which may be nil, with the number of kernels compiled so far and
+// their total number. The error is ctx.Err(), or a *[device.Fault] with the kernels that the driver
+// refuses. All other kernels are compiled in any case.
 func (d *Device) Compile(ctx context.Context, p *Pack, progress func(done, all int)) error {
 	p.mu.RLock()
 	list := slices.DeleteFunc(p.sorted(), func(k *packed) bool { return k.code(d) != nil })
@@ -253,14 +255,14 @@ func (d *Device) Compile(ctx context.Context, p *Pack, progress func(done, all i
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if list[i].code(d) == nil { // another call may have added the code in the meantime
+		if list[i].code(d) == nil { // another call of Compile may have added the code
 			list[i].codes = append(list[i].codes, packedCode{d.sm, d.p.version, image})
 		}
 		return nil
 	})
 }
 
-// UsePack makes all devices of d's driver load kernels from p if p has code for them.
+// UsePack makes all devices of d's driver load kernels from p if p has machine code for them.
 func (d *Device) UsePack(p *Pack) { d.p.usePack(p) }
 
 func (p *platform) usePack(pack *Pack) {
@@ -274,7 +276,8 @@ func (p *platform) usePack(pack *Pack) {
 	p.packs.Store(&list)
 }
 
-// packed returns a kernel's machine code from a pack in use, or nil if there is none.
+// packed returns a kernel's machine code from the packs that UsePack was given, or nil if there is
+// none.
 func (d *Device) packed(k *kernels.Kernel) []byte {
 	packs := d.p.packs.Load()
 	if packs == nil {

@@ -30,7 +30,7 @@ func packGPU(t testing.TB, spec string) *cuda.Device {
 	return gpus[0]
 }
 
-// packedStep is a step of a small GPT.
+// packedStep runs a step of a small GPT.
 func packedStep(s *tensor.Scope) {
 	m := models.NewGPT(models.GPTConfig{Vocab: 64, Context: 16, Layers: 1, Heads: 2, Width: 32}, nn.In(s))
 	opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4})
@@ -39,7 +39,7 @@ func packedStep(s *tensor.Scope) {
 	opt.Step()
 }
 
-// packOf returns the bytes of the pack that d makes for a step.
+// packOf returns the bytes of the pack that d makes of the kernels of a step.
 func packOf(t testing.TB, d *cuda.Device, step func(s *tensor.Scope)) []byte {
 	t.Helper()
 	stage, err := d.Rehearsal()
@@ -80,7 +80,7 @@ func TestPack(t *testing.T) {
 	}
 	without, with := run(spec, nil), run(spec, written)
 	t.Logf("%d of %d kernels are compiled without a pack, %d with", without.Compiled, without.Kernels, with.Compiled)
-	// A rehearsal's model does not draw weights, so the kernel that draws them is not in the pack.
+	// A rehearsal does not draw random weights, so the kernel that draws them is not in the pack.
 	if without.Compiled != without.Kernels || without.Compiled < 20 || with.Kernels != without.Kernels || with.Compiled > 1 {
 		t.Errorf("without a pack %+v, with %+v", without, with)
 	}
@@ -89,8 +89,8 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// TestPackWithoutGPU checks that a pack for an absent GPU holds only PTX. On a machine with that
-// GPU, the pack compiles the PTX in parallel.
+// TestPackWithoutGPU makes a pack for a GPU that is absent. It must hold only PTX. On a machine
+// with the GPU, Compile must compile the PTX.
 func TestPackWithoutGPU(t *testing.T) {
 	absent, err := device.OpenMeta("cuda", device.MetaConfig{Capability: [2]int{9, 0}})
 	if err != nil {
@@ -118,8 +118,8 @@ func TestPackWithoutGPU(t *testing.T) {
 	}
 }
 
-// TestPackCompiledTogether checks that a pack holds each code once, even if several calls compile
-// it at once.
+// TestPackCompiledTogether compiles a pack by several calls at once. The pack must hold each
+// machine code once.
 func TestPackCompiledTogether(t *testing.T) {
 	pack := func(d *cuda.Device, calls int) []byte {
 		absent, err := device.OpenMeta("cuda", device.MetaConfig{Capability: [2]int{9, 0}})
@@ -151,7 +151,7 @@ func TestPackCompiledTogether(t *testing.T) {
 	}
 }
 
-// TestPackProgressRaises checks that a panic of the function progress reaches the caller of
+// TestPackProgressRaises checks that a panic in the function progress reaches the caller of
 // Compile.
 func TestPackProgressRaises(t *testing.T) {
 	d := packGPU(t, "emulate,mem=32MiB")
@@ -212,8 +212,8 @@ func TestPackErrors(t *testing.T) {
 	}
 }
 
-// FuzzReadPack checks that reading any file returns a pack or an error. A pack that was read must
-// be the same after it is written and read again.
+// FuzzReadPack checks that ReadPack returns a pack or an error for any bytes. A valid pack must be
+// the same after it is written and read again.
 func FuzzReadPack(f *testing.F) {
 	good := packOf(f, packGPU(f, "emulate,mem=32MiB"), func(s *tensor.Scope) { s.Ones(3).Exp() })
 	f.Add(good[:len(good)-sha256.Size])

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestUnitsOf compares peaks in TFLOPS with the numbers that NVIDIA publishes, for GPUs with the
-// given multiprocessors and clock. There are two peaks: for float32, and for dense 16-bit products
-// on tensor cores.
+// TestUnitsOf compares the computed peaks in TFLOPS with the numbers that NVIDIA publishes. The
+// columns are the GPU, its compute capability, its multiprocessors and clock rate in MHz, its
+// float32 peak, and its peak for dense 16-bit products.
 func TestUnitsOf(t *testing.T) {
 	for _, g := range []struct {
 		name        string

@@ -10,18 +10,17 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// peerLink is the connection for copies from another GPU's memory to this GPU. The first copy opens
-// it.
+// peerLink is the state of copies from another GPU to this GPU. The first copy opens it.
 type peerLink struct {
-	mu     sync.Mutex // guards the three fields below
+	mu     sync.Mutex // guards the fields opened, direct and reason
 	opened bool
 	direct bool
-	reason string // why copies are staged; empty if they are direct
+	reason string // why copies pass through the host's memory; empty if they are direct
 
 	copies, bytes atomic.Uint64
 }
 
-// peerLink returns the connection for copies to d from the GPU peer.
+// peerLink returns the state of copies from the GPU peer to d.
 func (d *Device) peerLink(peer *Device) *peerLink {
 	v, ok := d.peers.Load(peer)
 	if !ok {
@@ -30,8 +29,8 @@ func (d *Device) peerLink(peer *Device) *peerLink {
 	return v.(*peerLink)
 }
 
-// peerOf returns the connection for copies to d from the GPU peer, and opens it if necessary. The
-// context of d is current.
+// peerOf returns the state of copies from the GPU peer to d. The first call enables peer access if
+// possible. The context of d is current.
 func (d *Device) peerOf(peer *Device) *peerLink {
 	p := d.peerLink(peer)
 	p.mu.Lock()
@@ -45,8 +44,8 @@ func (d *Device) peerOf(peer *Device) *peerLink {
 	return p
 }
 
-// linked returns the connection for a copy from another GPU, see peerOf. If one of the two GPUs has
-// failed, the error is that GPU's fault.
+// linked returns the state of copies from the GPU from to d, ready for a copy. If one of the two
+// GPUs has failed, the error is that GPU's fault.
 func (d *Device) linked(from *Device) (*peerLink, error) {
 	if f := from.dead.Load(); f != nil {
 		return nil, f
@@ -64,7 +63,7 @@ func (p *peerLink) goesDirect() bool {
 	return p.direct
 }
 
-// copyPeer copies n bytes from the GPU peer, at its address src, to d's address dst.
+// copyPeer copies n bytes from the address src of the GPU peer to the address dst of d.
 func (d *Device) copyPeer(st *stream, dst uint64, peer *Device, src, n uint64, link *peerLink) error {
 	if l := st.rec.Load(); l != nil {
 		return l.peer(dst, src, n, link)
@@ -82,8 +81,8 @@ func (d *Device) copyPeer(st *stream, dst uint64, peer *Device, src, n uint64, l
 	return d.faultOfTwo(peer, err)
 }
 
-// faultOfTwo does the same as fault, for a call that involves d and another GPU. If the other GPU
-// has lost its context, faultOfTwo returns that GPU's fault, and d can still be used.
+// faultOfTwo converts an error of a driver call that involves d and another GPU to a fault. If the
+// other GPU has lost its context, faultOfTwo returns that GPU's fault, and d can still be used.
 func (d *Device) faultOfTwo(from *Device, err error) error {
 	var e *cu.Error
 	if errors.As(err, &e) && e.Result.Sticky() {
@@ -94,7 +93,7 @@ func (d *Device) faultOfTwo(from *Device, err error) error {
 	return d.fault("", err)
 }
 
-// failed reports whether the context is lost: it returns the fault, or nil.
+// failed returns a fault if the device has lost its context, and nil otherwise.
 func (d *Device) failed() error {
 	if err := d.enter(); err != nil {
 		return err
@@ -106,7 +105,7 @@ func (d *Device) failed() error {
 	return nil
 }
 
-// open enables peer access. p.mu is held, and the device's context is current.
+// open enables peer access. The caller holds p.mu, and the context of d is current.
 func (p *peerLink) open(d, from *Device) error {
 	p.opened = true
 	can, err := d.api.DeviceCanAccessPeer(d.h, from.h)
@@ -132,11 +131,11 @@ func (e *PeerError) Error() string {
 }
 
 // EnablePeerAccess enables direct copies from peer to dev (cudaDeviceEnablePeerAccess). The first
-// copy does so by itself. A program calls it to undo [DisablePeerAccess], or to learn early why
-// copies will be staged. If access is enabled already, EnablePeerAccess does nothing. The error is
-// a *[PeerError] if the hardware does not support peer access. It is a *[device.OperandError] if
-// dev or peer is not a GPU, both are the same GPU, or they belong to different drivers. The
-// driver's own error is a *[device.Fault].
+// copy does the same automatically. A program calls it to undo [DisablePeerAccess], or to learn
+// early why copies will pass through the host's memory. If access is enabled already,
+// EnablePeerAccess does nothing. The error is a *[PeerError] if the hardware does not support peer
+// access. It is a *[device.OperandError] if dev or peer is not a GPU, both are the same GPU, or
+// they belong to different drivers. The driver's own error is a *[device.Fault].
 func EnablePeerAccess(dev, peer device.Device) error {
 	return setPeerAccess("enable peer access", dev, peer, func(d, from *Device, p *peerLink) error {
 		if p.direct {
@@ -156,9 +155,9 @@ func EnablePeerAccess(dev, peer device.Device) error {
 
 // DisablePeerAccess makes copies from peer to dev pass through the host's memory, until
 // [EnablePeerAccess]. It is for machines on which direct copies deliver wrong data or hang, as they
-// do behind some PCI switches and IOMMUs. If access is enabled, DisablePeerAccess waits for the
-// work of dev. If access is not enabled yet, the first copy will not enable it. Its errors are
-// those of EnablePeerAccess.
+// do behind some PCI switches and IOMMUs. If peer access is enabled, DisablePeerAccess waits for
+// the work of dev. If it is not, later copies do not enable it. The errors are those of
+// EnablePeerAccess.
 func DisablePeerAccess(dev, peer device.Device) error {
 	return setPeerAccess("disable peer access", dev, peer, func(d, from *Device, p *peerLink) error {
 		if p.direct {
@@ -178,8 +177,8 @@ func DisablePeerAccess(dev, peer device.Device) error {
 	})
 }
 
-// setPeerAccess calls f with both GPUs and the link from peer to dev. During the call the link is
-// locked and dev's context is current.
+// setPeerAccess calls f with both GPUs and the state of copies from peer to dev. During the call,
+// this state is locked and dev's context is current.
 func setPeerAccess(op string, dev, peer device.Device, f func(d, peerDev *Device, p *peerLink) error) error {
 	d, err := gpu(op, dev)
 	if err != nil {
@@ -205,9 +204,9 @@ func setPeerAccess(op string, dev, peer device.Device, f func(d, peerDev *Device
 	return f(d, peerDev, p)
 }
 
-// CanDeviceAccessPeer reports whether kernels on dev can address memory of peer. Copies between
-// them then need not pass through the host's memory. The error is a *[device.OperandError] if one
-// of them is not a GPU or they belong to different drivers. Otherwise it is the driver's.
+// CanDeviceAccessPeer reports whether kernels on dev can address memory of peer. If they can,
+// copies need not pass through the host's memory. The error is a *[device.OperandError] if one of
+// them is not a GPU, or if they belong to different drivers. Other errors are the driver's.
 func CanDeviceAccessPeer(dev, peer device.Device) (bool, error) {
 	const op = "can device access peer"
 	d, err := gpu(op, dev)
@@ -234,19 +233,19 @@ func (d *Device) peerDevice(op string, peer device.Device) (*Device, error) {
 
 // PeerTraffic says how copies from one GPU to another were done.
 type PeerTraffic struct {
-	Copies, Bytes uint64 // copies since the devices were opened, and their bytes
+	// number and total size in bytes of the copies since the devices were opened
+	Copies, Bytes uint64
 	// Direct says that data goes straight from the first GPU's memory to the second GPU's, over
-	// NVLink or the PCI bus. Otherwise the driver stages copies in the host's memory, which takes
-	// at least twice as long.
+	// NVLink or the PCI bus. Otherwise the driver copies through the host's memory, which takes at
+	// least twice as long.
 	Direct bool
-	Reason string // why copies are staged; empty before the first copy
+	Reason string // why copies are not direct; empty before the first copy
 }
 
 // PeerCopies returns the number and kind of the copies from peer to dev. If the hardware supports
-// peer access, the first copy enables it by itself. Peer access covers only memory in ordinary
-// segments. For memory in expandable segments, the driver decides whether a copy is direct. The
-// error is a *[device.OperandError] if dev or peer is not a GPU, or if they belong to different
-// drivers.
+// peer access, the first copy enables it. Peer access covers only memory in ordinary segments. For
+// memory in expandable segments, the driver decides whether a copy is direct. The error is a
+// *[device.OperandError] if dev or peer is not a GPU, or if they belong to different drivers.
 func PeerCopies(dev, peer device.Device) (PeerTraffic, error) {
 	const op = "peer copies"
 	d, err := gpu(op, dev)

@@ -32,9 +32,9 @@ func twoGPUs(t testing.TB, peer bool, more string) (a, b *cuda.Device) {
 	return list[0], list[1]
 }
 
-// TestPeerCopiesAmongStreams checks that tensors that are copied between GPUs and streams arrive
-// unchanged, whatever the schedule, with direct or staged copies. Their sources are freed,
-// overwritten or lent while the copy runs. Gradients are copied in the opposite direction.
+// TestPeerCopiesAmongStreams copies tensors between GPUs and streams, directly or through the host,
+// in several schedules. They must arrive unchanged. Their sources are freed, overwritten or lent to
+// another stream while the copy runs. Gradients are copied in the opposite direction.
 func TestPeerCopiesAmongStreams(t *testing.T) {
 	seeds := 12
 	if testing.Short() {
@@ -67,7 +67,7 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 					base := here.Arange(24).Float().AddScalar(float64(round))
 					x := base.Reshape(4, 6).MulScalar(2)
 					// The source is freed while the copy runs. Its memory is then allocated again
-					// and written.
+					// and overwritten.
 					y := x.To(b)
 					x.Free()
 					for range 3 {
@@ -77,7 +77,7 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 					z := base.In(here).MulScalar(1)
 					moved := z.To(b)
 					z.Fill(-2)
-					// The source is not contiguous: it is a part of a tensor, transposed.
+					// The source is not contiguous: it is a transposed part of a tensor.
 					part := base.In(here).Reshape(4, 6).Narrow(1, 1, 4).T()
 					bent := part.To(b)
 					sum := y.In(there).Add(moved.In(there).Reshape(4, 6)).Add(bent.In(there).Sum())
@@ -103,7 +103,7 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 					if e := here.Zeros(0, 3).To(b); e.Size() != 0 || e.Device() != device.Device(b) {
 						t.Errorf("%s: an empty tensor became %v on %v", name, e.Shape(), e.Device())
 					}
-					// A weight on GPU a is copied for a product on GPU b.
+					// A weight on GPU a is copied to GPU b and multiplied there.
 					loss := w.In(here).To(b).Mul(y).Sum()
 					loss.Backward()
 					there.Close()
@@ -133,8 +133,8 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 	}
 }
 
-// TestPeerSourceWaits checks that the memory of a freed source is not reused until the copy from it
-// to the second GPU is done.
+// TestPeerSourceWaits frees the source of a copy to another GPU. Its memory must not be reused
+// until the copy is done.
 func TestPeerSourceWaits(t *testing.T) {
 	for _, peer := range []bool{true, false} {
 		a, b := twoGPUs(t, peer, "") // without a seed, work runs only when something waits for it
@@ -171,8 +171,8 @@ func TestPeerSourceWaits(t *testing.T) {
 	}
 }
 
-// TestPeerCopyFails checks that the errors for out of memory on the target, and for a GPU that has
-// failed, name the GPU. The second GPU still works.
+// TestPeerCopyFails copies to a GPU without free memory, and from a GPU that has failed. The error
+// must name that GPU, and the other GPU must still work.
 func TestPeerCopyFails(t *testing.T) {
 	for _, peer := range []bool{true, false} {
 		a, b := twoGPUs(t, peer, "")
@@ -197,7 +197,8 @@ func TestPeerCopyFails(t *testing.T) {
 			t.Errorf("operands of two GPUs: %v", err)
 		}
 
-		// cuda:0 fails for good. A copy that was made before still exists, and cuda:1 still works.
+		// cuda:0 fails permanently. A copy of its tensor that was made before still exists, and
+		// cuda:1 still works.
 		y := x.To(b)
 		if err := b.Synchronize(); err != nil {
 			t.Fatal(err)
@@ -218,7 +219,8 @@ func TestPeerCopyFails(t *testing.T) {
 				}
 			}
 		}
-		if peer { // cuda:1 waits for cuda:0, which has failed, but the host does not know it yet
+		// the copy on cuda:1 waits for cuda:0, which has failed, but the host does not know it yet
+		if peer {
 			ev, err := a.DefaultStream().Record()
 			if err == nil {
 				err = b.DefaultStream().Wait(ev)
@@ -250,8 +252,8 @@ const stopPTX = `.version 7.0
 .visible .entry stop() { trap; }
 `
 
-// TestPeerAccessOnAndOff checks that copies are staged without access, and direct when access is
-// enabled again.
+// TestPeerAccessOnAndOff disables and enables peer access. Copies must pass through the host
+// without it, and be direct with it.
 func TestPeerAccessOnAndOff(t *testing.T) {
 	a, b := twoGPUs(t, true, "")
 	x := tensor.Root().On(a).Full(2, 500)
@@ -291,8 +293,8 @@ func TestPeerAccessOnAndOff(t *testing.T) {
 	}
 }
 
-// TestPeerTransfers checks that the profile has a row for the copies between GPUs. It says whether
-// they were direct, and how long they took.
+// TestPeerTransfers checks that a profile has a row for the copies between GPUs, with their time.
+// The row must say whether they were direct.
 func TestPeerTransfers(t *testing.T) {
 	times := map[bool]float64{}
 	for _, peer := range []bool{true, false} {
@@ -326,14 +328,14 @@ func TestPeerTransfers(t *testing.T) {
 		}
 		times[peer] = r.GPU.Seconds()
 	}
-	// staged copies run twice at 25 GB/s, direct copies once at 450 GB/s
+	// without peer access, data is copied twice at 25 GB/s, otherwise once at 450 GB/s
 	if ratio := times[false] / times[true]; math.IsNaN(ratio) || ratio < 10 {
 		t.Errorf("staged copies take %.1f times as long", ratio)
 	}
 }
 
-// TestPeerEvents checks that a stream of one GPU can wait for an event of another GPU's stream, in
-// both directions. Without the event, some schedule must give another result.
+// TestPeerEvents makes a stream of one GPU wait for an event of another GPU, in both directions.
+// Without the wait, some schedule must give another result.
 func TestPeerEvents(t *testing.T) {
 	const n = 1024
 	run := func(seed int, wait bool) []byte {

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestLinkRate checks that copies between GPUs have the bandwidth of link=, in both directions at
-// once.
+// TestLinkRate checks that copies between GPUs have the bandwidth that link= sets, in both
+// directions at the same time.
 func TestLinkRate(t *testing.T) {
 	const n = 1 << 20
 	for spec, want := range map[string]time.Duration{

@@ -15,20 +15,20 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// pinnedPool keeps page-locked host memory for reuse. All devices of a driver share it, because the
-// memory is portable between them.
+// pinnedPool caches page-locked host memory. All devices of a driver share it, because all of them
+// can access the memory.
 type pinnedPool struct {
-	// list of blocks that were given back, linked by the field next; copies from or to them may
-	// still run
+	// linked list of blocks that were given back; copies from or to them may still run
 	queued atomic.Pointer[pinnedBlock]
 
-	mu    sync.Mutex
-	idle  map[int][]*pinnedBlock // idle blocks, by size
-	late  []*pinnedBlock         // blocks that were given back while copies were pending
+	mu   sync.Mutex
+	idle map[int][]*pinnedBlock // blocks that can be reused, by size
+	// blocks that were given back while copies from or to them were pending
+	late  []*pinnedBlock
 	stats device.Stats
 	host  hostStats
 
-	// all blocks taken from the driver; the slice is replaced, never changed
+	// all blocks taken from the driver; changes replace the slice
 	all atomic.Pointer[[]*pinnedBlock]
 }
 
@@ -48,8 +48,8 @@ func (p *pinnedPool) holds(b []byte) bool {
 	return false
 }
 
-// updateBlocks adds b to the pool's list of all blocks. If b is nil, it instead removes the blocks
-// for which drop returns true. p.mu is held.
+// updateBlocks adds b to the list of all blocks. If b is nil, it instead removes the blocks for
+// which drop returns true. The caller holds p.mu.
 func (p *pinnedPool) updateBlocks(b *pinnedBlock, drop func(*pinnedBlock) bool) {
 	var list []*pinnedBlock
 	if old := p.all.Load(); old != nil {
@@ -74,7 +74,7 @@ type pinnedBlock struct {
 	next *pinnedBlock
 
 	mu     sync.Mutex
-	busy   []*event // events after the last copy on each stream
+	busy   []*event // for each stream, an event after its last copy from or to the block
 	graphs int      // number of recordings that copy from or to the block
 }
 
@@ -87,8 +87,8 @@ func pinnedSize(n int) int {
 	return (max(n, 1) + step - 1) / step * step
 }
 
-// pinnedBuffer is a block in use. The flag freed detects most uses after Free, which are reported
-// as errors.
+// pinnedBuffer is a page-locked block that a program uses. The flag freed detects most uses after
+// Free.
 type pinnedBuffer struct {
 	dev   *Device
 	block *pinnedBlock
@@ -117,10 +117,9 @@ func (b *pinnedBuffer) Free() {
 	}
 }
 
-// Queue does the same as Free. Neither of them blocks or allocates.
+// Queue does the same as Free. Neither method blocks or allocates.
 func (b *pinnedBuffer) Queue() { b.Free() }
 
-// release adds a block to the list of blocks given back.
 func (p *pinnedPool) release(b *pinnedBlock) {
 	for {
 		head := p.queued.Load()
@@ -131,8 +130,8 @@ func (p *pinnedPool) release(b *pinnedBlock) {
 	}
 }
 
-// settle empties the list of released blocks. It moves a block to the list idle if its copies are
-// done, and to the list late otherwise. p.mu is held.
+// settle empties the list queued. It moves a block to idle if its copies are done, and to late
+// otherwise. The caller holds p.mu.
 func (p *pinnedPool) settle() {
 	for b := p.queued.Swap(nil); b != nil; {
 		next := b.next
@@ -187,7 +186,7 @@ func (b *pinnedBlock) uses(s *stream) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, e := range b.busy {
-		if e.s.handle == s.handle { // the new mark comes after this older mark of the same stream
+		if e.s.handle == s.handle { // this stream's new event is after its older event
 			e.Release()
 			b.busy[i] = ev.(*event)
 			return nil
@@ -197,7 +196,8 @@ func (b *pinnedBlock) uses(s *stream) error {
 	return nil
 }
 
-// idleBlock returns an idle block of the given size, or of up to 1.5 times that size. p.mu is held.
+// idleBlock returns an idle block of the given size, or of up to 1.5 times that size. The caller
+// holds p.mu.
 func (p *pinnedPool) idleBlock(size int) *pinnedBlock {
 	best := 0
 	for s, list := range p.idle {
@@ -215,7 +215,7 @@ func (p *pinnedPool) idleBlock(size int) *pinnedBlock {
 	return b
 }
 
-// AllocPinned returns page-locked host memory for copies of all devices of the driver.
+// AllocPinned returns page-locked host memory. All devices of the driver can copy from and to it.
 func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
 		return nil, d.refusal("alloc pinned", "bytes", fmt.Sprintf("%d is negative", bytes))
@@ -232,7 +232,7 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 	if b == nil {
 		at, err := d.reserve(size)
 		if errors.Is(err, device.ErrOutOfMemory) {
-			p.mu.Unlock() // the lock order requires this: a staging ring's mutex is locked before p.mu
+			p.mu.Unlock() // emptyStaging locks a mutex that must be locked before p.mu
 			n := d.p.emptyStaging()
 			p.mu.Lock()
 			if n > 0 {
@@ -262,7 +262,7 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 }
 
 // reserve takes page-locked memory from the driver and counts it. If the driver has none left,
-// reserve first gives idle blocks back. The pool's mu is held.
+// reserve first gives idle blocks back. The caller holds the pool's mu.
 func (d *Device) reserve(size int) (unsafe.Pointer, error) {
 	p := &d.p.pinned
 	at, err := d.lock(size)
@@ -281,8 +281,8 @@ func (d *Device) reserve(size int) (unsafe.Pointer, error) {
 	return at, nil
 }
 
-// giveBack returns memory that reserve took to the driver. The pool's mu is held, and the device's
-// context is current.
+// giveBack returns memory that reserve took to the driver. The caller holds the pool's mu, and the
+// device's context is current.
 func (d *Device) giveBack(at unsafe.Pointer, size int) bool {
 	p := &d.p.pinned
 	begin := time.Now()
@@ -297,7 +297,7 @@ func (d *Device) giveBack(at unsafe.Pointer, size int) bool {
 	return true
 }
 
-// lock allocates page-locked memory by a driver call. The pool's mu is held.
+// lock allocates page-locked memory from the driver. The caller holds the pool's mu.
 func (d *Device) lock(size int) (unsafe.Pointer, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
@@ -311,8 +311,8 @@ func (d *Device) lock(size int) (unsafe.Pointer, error) {
 	return at, d.fault("", err)
 }
 
-// unlock gives all idle blocks back to the driver, and returns the number of bytes. The pool's mu
-// is held.
+// unlock gives all idle blocks back to the driver, and returns the number of bytes. The caller
+// holds the pool's mu.
 func (d *Device) unlock() int {
 	if d.enter() != nil {
 		return 0
@@ -334,9 +334,9 @@ func (d *Device) unlock() int {
 	return n
 }
 
-// PinnedStats returns the counts of the driver's page-locked memory. Memory that was given back
-// while copies are pending counts as reserved, but no longer as allocated. The memory through which
-// the library copies pageable memory, up to 4 MiB a device, also counts as reserved only.
+// PinnedStats returns the statistics of the driver's page-locked memory. A freed block with pending
+// copies counts as reserved, but not as allocated. The library's own memory for uploads of ordinary
+// memory, up to 4 MiB a device, also counts as reserved only.
 func (d *Device) PinnedStats() device.Stats {
 	p := &d.p.pinned
 	p.mu.Lock()
@@ -345,8 +345,7 @@ func (d *Device) PinnedStats() device.Stats {
 	return p.stats
 }
 
-// EmptyPinned gives page-locked memory that is not in use back to the system, and returns the
-// number of bytes.
+// EmptyPinned gives unused page-locked memory back to the system, and returns the number of bytes.
 func (d *Device) EmptyPinned() int {
 	n := d.p.emptyStaging()
 	p := &d.p.pinned
@@ -356,7 +355,7 @@ func (d *Device) EmptyPinned() int {
 	return n + d.unlock()
 }
 
-// locked returns n bytes of a page-locked buffer, from byte offset off on.
+// locked checks that buf is page-locked memory, and returns n of its bytes from byte offset off on.
 func (d *Device) locked(op, arg string, buf device.Buffer, off, n int) (*pinnedBuffer, []byte, error) {
 	b, ok := buf.(*pinnedBuffer)
 	switch {
@@ -422,8 +421,7 @@ func (d *Device) DownloadPinned(s device.Stream, dst device.Buffer, dstOff int, 
 	return b.block.uses(st)
 }
 
-// receive copies from an address src of the device to page-locked memory, in the order of the
-// stream.
+// receive queues a copy of len(dst) bytes from the device's address src to page-locked memory.
 func (d *Device) receive(s *stream, dst []byte, src uint64) error {
 	if l := s.rec.Load(); l != nil {
 		l.record(recorded{kind: recordedSave, src: src, host: unsafe.Pointer(&dst[0]), n: uint64(len(dst))})

@@ -18,8 +18,8 @@ func pin(t testing.TB, d *Device, values ...float32) device.Buffer {
 	return b
 }
 
-// TestPinnedReuse checks that freed page-locked memory is reused only when the copies from and to
-// it are done.
+// TestPinnedReuse frees page-locked memory while copies from or to it run. The memory must be
+// reused only when they are done.
 func TestPinnedReuse(t *testing.T) {
 	for _, seed := range seeds {
 		testPinnedReuse(t, emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed)))
@@ -43,7 +43,7 @@ func testPinnedReuse(t *testing.T, d *Device) {
 		h := pin(t, d, fill(float32(i), n)...)
 		v := empty(t, d, s, n)
 		must(t, d.UploadPinned(s, v.Buf, 0, h, 0, 4*n))
-		h.Free() // the next round may reuse this memory only after the copy is done
+		h.Free() // the next iteration may reuse this memory only after the copy is done
 		all = append(all, v)
 	}
 	for i, v := range all {
@@ -108,7 +108,7 @@ func TestPinnedErrors(t *testing.T) {
 	if _, err := d.AllocPinned(1<<50, device.Origin{}); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Error(err)
 	}
-	// Both devices must be able to use the memory.
+	// Memory that one device has allocated must be usable for copies of the other.
 	w := empty(t, e, nil, 3)
 	must(t, e.UploadPinned(nil, w.Buf, 0, h, 0, 12))
 	check(t, e, nil, w, 1, 2, 3)

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// quantity tracks one property of the page-locked memory, as pool.Stat does.
+// quantity holds the current value, peak and totals of one statistic, like pool.Stat.
 type quantity struct{ current, peak, allocated, freed int64 }
 
 func (q *quantity) add(n int) {
@@ -20,7 +20,7 @@ func (q *quantity) sub(n int) {
 	q.freed += int64(n)
 }
 
-// duration tracks the times of driver calls.
+// duration holds the number of calls of a driver function and their times.
 type duration struct {
 	count            int64
 	total, most, low time.Duration
@@ -36,11 +36,13 @@ func (d *duration) since(t time.Time) {
 	d.most = max(d.most, took)
 }
 
-// hostStats counts page-locked memory in torch's terms. The pool's mu guards it.
+// hostStats holds the statistics of page-locked memory under torch's names. The pool's mu guards
+// it.
 type hostStats struct {
-	blocks, bytes    quantity // blocks taken from the driver
-	requests, active quantity // blocks handed out, or given back while copies are pending
-	staging          quantity // bytes of the memory through which pageable memory is copied
+	blocks, bytes quantity // number and bytes of the blocks taken from the driver
+	// number and bytes of the blocks that are in use, or freed with pending copies
+	requests, active quantity
+	staging          quantity // bytes of the library's own memory for uploads of ordinary memory
 	alloc, free      duration
 }
 

@@ -24,23 +24,24 @@ type platform struct {
 	api      cu.API
 	version  cu.Version
 	emulated bool
-	meta     bool // addresses without memory (mode=meta)
+	meta     bool // addresses have no memory (mode=meta)
 	count    int
 
-	sync    bool      // FLAMBEAU_CUDA_SYNC: wait after every launch
-	print   io.Writer // FLAMBEAU_PRINT_PTX: the writer to which kernels are printed; nil if they are not printed
-	folder  string    // FLAMBEAU_PRINT_PTX: the folder to which each kernel is written
-	printed sync.Map  // the set of each *kernels.Kernel that was printed so far
+	sync bool // wait after every launch (FLAMBEAU_CUDA_SYNC)
+	// writer to which the PTX of kernels is printed (FLAMBEAU_PRINT_PTX); nil if it is not printed
+	print   io.Writer
+	folder  string   // folder to which the PTX of kernels is written (FLAMBEAU_PRINT_PTX)
+	printed sync.Map // set of the kernels (*kernels.Kernel) that were printed
 	cubins  *cubinCache
 	packs   atomic.Pointer[[]*Pack]
 
-	tuning   Tuning   // FLAMBEAU_TUNE
-	tunedDir string   // folder of the measured products; "" if they are not kept
-	rounds   int      // number of rounds of a measurement, after the first one
-	tuned    sync.Map // maps a file's name to its *tunedProducts
+	tuning   Tuning   // initial tuning of devices (FLAMBEAU_TUNE)
+	tunedDir string   // folder of the measurements of matrix products; "" if they are not kept
+	rounds   int      // number of rounds of a measurement of matrix products, after the first round
+	tuned    sync.Map // maps the name of a file of measurements to its *tunedProducts
 
 	spills spills
-	warn   func(Spill) // the function that is called for the first spill
+	warn   func(Spill) // called when a kernel first spills registers
 
 	owners sync.Map // maps each stream (cu.Stream) to its *Device
 	pinned pinnedPool
@@ -48,7 +49,8 @@ type platform struct {
 	// functions that load NVIDIA's optional libraries; nil for emulated GPUs
 	monitor     func() (nvml.API, error)
 	collectives func() (*nccl.Library, error)
-	// products is also nil if FLAMBEAU_LIBS does not name cublasLt.
+	// products loads cublasLt. It is nil for emulated GPUs, and if FLAMBEAU_LIBS does not name
+	// cublasLt.
 	products func() (*cublaslt.Library, error)
 
 	arenas     sync.Map // maps the pool.StreamID of a recording's arena to its *lane
@@ -58,7 +60,7 @@ type platform struct {
 	devices map[int]*Device
 }
 
-// newPlatform queries the properties that all devices of a driver share.
+// newPlatform creates a platform, and queries the properties that all of its devices share.
 func newPlatform(api cu.API) (*platform, error) {
 	p := &platform{api: api, devices: map[int]*Device{}, sync: os.Getenv("FLAMBEAU_CUDA_SYNC") == "1"}
 	p.warn = func(s Spill) { log.Printf("cuda: %v (Device.Spills lists all, flambeau doctor says what to do)", s) }
@@ -109,8 +111,7 @@ func newPlatform(api cu.API) (*platform, error) {
 // accepted lists the values that FLAMBEAU_CUDA accepts.
 const accepted = "unset it to use the NVIDIA driver, or set it to off or to emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off][,link=10GB][,pageable=late]"
 
-// choose creates the platform for a value of FLAMBEAU_CUDA. The function open loads the real
-// driver.
+// choose creates the platform for a value of FLAMBEAU_CUDA. It calls open to load NVIDIA's driver.
 func choose(value string, open func() (cu.API, error)) (*platform, *device.UnavailableError) {
 	var api cu.API
 	var err error
@@ -165,8 +166,8 @@ func (p *platform) capability(i int) (c [2]int, err error) {
 	return c, err
 }
 
-// open returns device i. Each call with this index returns the same value. A failure is not
-// remembered, because a GPU that was full may have free memory later.
+// open returns device i. Every call with the same i returns the same device. A failure is not
+// cached, because a full GPU may have free memory later.
 func (p *platform) open(i int) (*Device, error) {
 	name := deviceName(i)
 	if i < 0 || i >= p.count {
@@ -235,7 +236,7 @@ func explain(err error) *device.UnavailableError {
 	return e
 }
 
-// describe returns a line that says what is missing, and a text that says what to do.
+// describe returns a line that says what is missing, and a text that says what to do about it.
 func describe(u *cu.Unavailable) (reason, help string) {
 	detail := ""
 	if u.Detail != "" {
@@ -273,7 +274,7 @@ func describe(u *cu.Unavailable) (reason, help string) {
 
 // notFound says that the driver's library was not found. It names only the library, because the
 // doctor lists the folders that were searched. If a file exists but could not be loaded, notFound
-// reports that file. Each element of attempts is "path: the loader's answer".
+// reports that file. Each element of attempts is a path, a colon and the loader's error.
 func notFound(attempts []string) string {
 	library := "its library"
 	for i, t := range attempts {

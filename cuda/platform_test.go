@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestUnavailable checks the error on a machine without a usable GPU. It must have one line with
-// the reason, and say what to do.
+// TestUnavailable checks the errors on machines without a usable GPU. Each must give the reason in
+// one line, and say what to do.
 func TestUnavailable(t *testing.T) {
 	refuse := func(u *cu.Unavailable) func() (cu.API, error) { return func() (cu.API, error) { return nil, u } }
 	missing := cu.NewUnavailable(cu.LibraryNotFound, "no NVIDIA kernel module is loaded")
@@ -65,7 +65,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// oldGPU is a driver whose first devices belong to an older generation.
+// oldGPU is a driver whose first devices have a compute capability that is too low.
 type oldGPU struct {
 	cu.API
 	capability []int
@@ -135,7 +135,7 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// child runs a test of this binary in another process, which reads FLAMBEAU_CUDA again.
+// child runs one test of this binary in another process, with the given value of FLAMBEAU_CUDA.
 func child(t *testing.T, name, value string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -149,7 +149,7 @@ func child(t *testing.T, name, value string) {
 	}
 }
 
-// isChild reports whether child started this process for this test.
+// isChild reports whether the function child started this process for this test.
 func isChild(t *testing.T) bool { return os.Getenv("FLAMBEAU_TEST_CHILD") == t.Name() }
 
 func TestRegistry(t *testing.T) {

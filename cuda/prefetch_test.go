@@ -20,8 +20,8 @@ func (d constant) Get(i int) (data.Sample, error) {
 
 // TestCopiesRunBesideSteps compares two trainings, in which a step takes about as long as the
 // copies of a batch. With a loader that copies ahead from page-locked memory, the training must
-// take the time of the steps. With copies in the step, it must take the time of steps and copies.
-// The test measures the emulated device's time, with planted latencies for steps and copies.
+// take only the time of the steps. With copies in each step, it must take the time of steps and
+// copies. The test uses the emulated device's clock, and sets the latencies of steps and copies.
 func TestCopiesRunBesideSteps(t *testing.T) {
 	// each batch has two copies
 	const steps, step, copied = 12, 1000 * time.Microsecond, 450 * time.Microsecond
@@ -46,16 +46,17 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 		}
 		l, err := data.NewLoader(constant{8 * steps}, c)
 		must(t, err)
-		// The kernel is loaded only once, so this happens before the measurement.
+		// A kernel is loaded only once. Loading it here keeps that time out of the measurement.
 		tensor.Do(func(s *tensor.Scope) { s.Zeros(8, 64).Neg() }, tensor.On(d))
 		must(t, d.Synchronize())
 		begin, n := e.Now(), 0
 		uploads := d.Counters().Uploads
-		var starts, ends []time.Duration // times at which the steps started and ended, from events
+		var starts, ends []time.Duration // start and end times of the steps
 		for b, err := range l.Batches() {
 			must(t, err)
 			n++
-			// The loader may run as far ahead as it can. Its real speed is not measured here.
+			// The loader gets time to run as far ahead as it can, because its real speed is not
+			// measured.
 			if ahead {
 				want := uploads + uint64(2*min(n+c.Prefetch, steps))
 				for i := 0; d.Counters().Uploads < want; i++ {
@@ -70,9 +71,9 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 				y := s.From(b.Y)
 				from, to := timed(t, d), timed(t, d)
 				mark(t, d, from)
-				x.Neg() // this kernel stands for the step
+				x.Neg() // this kernel takes the time of a step
 				mark(t, d, to)
-				// waits for the step, like a program that reads the loss
+				// reading an element waits for the step, like a program that reads the loss
 				if y.Select(0, 0).Item() != float64(8*(n-1)) {
 					t.Fatal("the wrong batch")
 				}
@@ -101,7 +102,7 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 
 var origins = map[*Device]cu.Event{}
 
-// timed returns an event with timing. The times of a device count from its first such event.
+// timed returns an event that measures time. A device's times count from its first such event.
 func timed(t *testing.T, d *Device) cu.Event {
 	t.Helper()
 	must(t, d.enter())

@@ -10,15 +10,15 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// biasTaken reports whether the library accepts the bias without conversion: it has the result's
-// type, and its elements are contiguous.
+// biasTaken reports whether cublasLt accepts the bias as it is. It must have the result's type and
+// contiguous elements.
 func biasTaken(o *device.MatMul) bool {
 	return o.Bias.Type == o.Out.Type && (o.Bias.Strides.At(0) == 1 || o.Bias.Size() == 1)
 }
 
-// convertBias queues a copy of the bias in the form that the library accepts, and returns the
-// copy's address. A float32 bias is rounded before it is added. (The package's own kernels round
-// only the sum.)
+// convertBias queues a copy of the bias in the form that cublasLt accepts, and returns the copy's
+// address. A float32 bias is rounded before it is added. The package's own kernels round only the
+// sum.
 func (t *scratch) convertBias(o *device.MatMul, told *device.KernelEvent) (uint64, error) {
 	to, err := t.temporary(o.Out.Type, o.Bias.Shape)
 	if err != nil {
@@ -31,7 +31,7 @@ func (t *scratch) convertBias(o *device.MatMul, told *device.KernelEvent) (uint6
 	return to.Addr, t.d.launch(t.s, list, told)
 }
 
-// biasConversions holds the conversions between the library's types, by the types before and after.
+// biasConversions holds the programs that convert a bias, by the types before and after.
 var biasConversions = func() map[[2]dtype.Type]*expr.Program {
 	m := map[[2]dtype.Type]*expr.Program{}
 	for from := range libraryTypes {
@@ -50,19 +50,18 @@ func firstOf(v *device.View) uint64 {
 // alignment returns the largest power of 2, at most 256, that divides addr.
 func alignment(addr uint64) uint32 { return uint32(min(256, addr&-addr)) }
 
-// libraryTypes maps the types that the library supports, with sums in float32, to the library's
-// constants.
+// libraryTypes maps the types that cublasLt supports with sums in float32 to its constants.
 var libraryTypes = map[dtype.Type]cublaslt.DataType{dtype.F32: cublaslt.Float32, dtype.F16: cublaslt.Float16, dtype.BF16: cublaslt.BFloat16}
 
-// libraryDoes reports whether the library can compute all parts of the operation. If it cannot, the
-// method Supports returns false, even if the package's own kernels could compute all parts. The op
-// is then a composition with the plain product, which the library computes.
+// libraryDoes reports whether cublasLt can compute all parts of a fused product. If it cannot,
+// Supports returns false, even if the package's own kernels could. Package tensor then composes the
+// op of a plain product, which cublasLt computes, and other ops.
 func libraryDoes(o *device.MatMul) bool {
 	return o.Act == nil && o.Sums.Absent() && o.ColumnSums.Absent() && o.A.Type == o.B.Type
 }
 
-// productOf describes a product to the library, without the alignment of addresses. The result ok
-// is false if the library does not support its types, layouts or additional parts.
+// productOf describes a product to cublasLt, without the alignment of addresses. The result ok is
+// false if cublasLt does not support its types, layouts or additional parts.
 func productOf(o *device.MatMul) (p cublaslt.Product, ok bool) {
 	if !libraryDoes(o) {
 		return p, false
@@ -79,8 +78,9 @@ func productOf(o *device.MatMul) (p cublaslt.Product, ok bool) {
 	return p, a && b && d && !turned && (p.Batch == 1 || p.D.Stride > 0)
 }
 
-// columns describes a view [batch, rows, columns] as column-major matrices. Usually these are the
-// transposes of the view's matrices. If turned is true, they are the view's matrices themselves.
+// columns describes a view [batch, rows, columns] as column-major matrices, the layout of cublasLt.
+// The result turned is true if they are the view's matrices, and false if they are their
+// transposes. The latter is usual.
 func columns(v *device.View) (m cublaslt.Matrix, turned, ok bool) {
 	typ, ok := libraryTypes[v.Type]
 	if !ok {

@@ -13,31 +13,30 @@ import (
 
 // products computes matrix products of a device by NVIDIA's cublasLt. The package's own kernels
 // compute the products that the library does not support, or for which its heuristic finds no
-// algorithm. If a call of the library fails, the error is returned and nothing else is tried.
+// algorithm. If a call of the library fails, the error is returned.
 type products struct {
 	lib    *cublaslt.Library
 	handle cublaslt.Handle
-	most   int // largest number of cached plans
+	most   int // largest number of plans in the cache
 
 	mu    sync.Mutex // held during each call of the library
 	plans map[cublaslt.Product]*productPlan
 }
 
-// productPlan is a cached plan. If the library has no algorithm for the product, the field plan is
-// nil. The descriptors are destroyed when the productPlan is garbage, because a recording may hold
-// it longer than the cache does.
+// productPlan is a plan of cublasLt in the cache. The descriptors are destroyed when the
+// productPlan is garbage, because a recording may hold it longer than the cache does.
 type productPlan struct{ plan *cublaslt.Plan }
 
 const (
-	// productName is the name of the library's products in a profile.
+	// productName is the name of cublasLt's products in a profile.
 	productName = "cublasLt matmul"
-	// productWorkspace bounds the workspace of a product in bytes. It is NVIDIA's recommendation
-	// for compute capability 9.0 (cuBLAS, cublasSetWorkspace).
+	// productWorkspace is the largest workspace of a product in bytes. It is NVIDIA's
+	// recommendation for compute capability 9.0 (cuBLAS, cublasSetWorkspace).
 	productWorkspace = 32 << 20
 	mostPlans        = 4096
 )
 
-// openCublasLt loads the library from the path that [Libraries] finds.
+// openCublasLt loads cublasLt from the path that [Libraries] finds.
 func openCublasLt() (*cublaslt.Library, error) {
 	for _, l := range Libraries() {
 		if l.Name == "cublasLt" && l.Found {
@@ -73,10 +72,11 @@ func (d *Device) openProducts() error {
 	return nil
 }
 
-// Products names what computes matrix products on the device: "own kernels", or a library's name,
-// version and path. FLAMBEAU_LIBS chooses the library. The package's own kernels still compute the
-// products that the library does not support. The library rounds a float32 bias to the type of
-// 16-bit results before it adds it, as PyTorch's autocast does.
+// Products returns the name of the implementation of matrix products that the device uses. It is
+// "own kernels", or a library's name, version and path. FLAMBEAU_LIBS chooses the library. The
+// package's own kernels still compute products that the library does not support. The library
+// rounds a float32 bias to the type of 16-bit results before it adds it, as PyTorch's autocast
+// does.
 func (d *Device) Products() string {
 	if d.products == nil {
 		return "own kernels"
@@ -84,8 +84,8 @@ func (d *Device) Products() string {
 	return fmt.Sprintf("cublasLt %v at %s", d.products.lib.Version(), d.products.lib.Path())
 }
 
-// plan returns the plan of a product, or nil if the library has none. The device's context is
-// current.
+// plan returns the plan of a product, or nil if cublasLt has no algorithm for it. The device's
+// context is current.
 func (p *products) plan(o cublaslt.Product) (*productPlan, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,10 +111,10 @@ func (p *products) plan(o cublaslt.Product) (*productPlan, error) {
 func (p *products) close(plan *cublaslt.Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = plan.Close() // a cleanup has no caller to which it could return the error
+	_ = plan.Close() // a cleanup has no caller that could handle the error
 }
 
-// productCall is a product with the addresses of its operands.
+// productCall is a matrix product with the addresses of its operands.
 type productCall struct {
 	owner                    *products
 	plan                     *productPlan
@@ -141,7 +141,8 @@ func (t *scratch) product(o *device.MatMul, told *device.KernelEvent) (done bool
 	if !ok {
 		return false, nil
 	}
-	// In column-major terms, the row-major product A·B is the product of B and A.
+	// cublasLt uses column-major matrices. In these terms, the row-major product A·B is the product
+	// of B and A.
 	c := &productCall{owner: d.products, a: firstOf(&o.B), b: firstOf(&o.A), d: firstOf(&o.Out)}
 	p.A.Align, p.B.Align, p.D.Align = alignment(c.a), alignment(c.b), alignment(c.d)
 	converts := p.Bias && !biasTaken(o)
@@ -191,7 +192,7 @@ func (t *scratch) product(o *device.MatMul, told *device.KernelEvent) (done bool
 	return true, err
 }
 
-// multiply queues or records a product.
+// multiply queues a product by cublasLt, or records it if the stream is being recorded.
 func (d *Device) multiply(s *stream, c *productCall) error {
 	if l := s.rec.Load(); l != nil {
 		l.record(recorded{kind: recordedProduct, product: c})
@@ -211,8 +212,8 @@ func (d *Device) multiply(s *stream, c *productCall) error {
 	return nil
 }
 
-// captured adds a product to a graph. It captures the work that the library queues on a stream and
-// adds it as one node. The device's context is current.
+// captured adds a product by cublasLt to a graph. It captures the work that the library queues on a
+// stream, and adds it as one node. The device's context is current.
 func (d *Device) captured(g cu.Graph, after []cu.GraphNode, c *productCall) (cu.GraphNode, error) {
 	api := d.api.(cu.Graphs)
 	s, err := d.newStream(0)
@@ -234,7 +235,7 @@ func (d *Device) captured(g cu.Graph, after []cu.GraphNode, c *productCall) (cu.
 		}
 		return 0, err
 	}
-	n, err := api.GraphAddChildGraphNode(g, after, child) // the node holds a copy of child
+	n, err := api.GraphAddChildGraphNode(g, after, child) // the node holds its own copy of child
 	if e := api.GraphDestroy(child); err == nil {
 		err = e
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// placed returns the strides of a batch of b matrices with r rows and c columns.
+// placed returns the strides of a batch of b matrices with r rows and c columns, in one layout.
 type placed func(b, r, c int) (strides shape.Dims)
 
 var placements = map[string]placed{
@@ -27,14 +27,14 @@ var placements = map[string]placed{
 	"sheared":     func(b, r, c int) shape.Dims { return shape.Of(r*c, 0, 1) },
 }
 
-// smallInts returns a function for the elements of products: small integers, whose sums every type
-// holds exactly.
+// smallInts returns a function for the elements of factors. They are small integers, whose sums of
+// products are exact in every type.
 func smallInts(a, b, c int) func(i, j, k int) float64 {
 	return func(i, j, k int) float64 { return float64((a*i+b*j+c*k)%5 - 2) }
 }
 
-// factor creates a factor with the named layout. If the layout repeats a matrix or a row, its
-// elements repeat too.
+// factor creates a factor of a product with the named layout. If the layout repeats a matrix or a
+// row, its elements repeat too.
 func (r *productRig) factor(d *Device, typ dtype.Type, s shape.Dims, name string, offset int, at func(i, j, k int) float64) (device.View, func(i, j, k int) float64) {
 	strides := placements[name](s.At(0), s.At(1), s.At(2))
 	same := at
@@ -57,10 +57,10 @@ type productCase struct {
 	out         string
 	offset      int
 	bias, taken bool
-	converts    bool // a launch first converts the bias
+	converts    bool // whether a launch first converts the bias
 }
 
-// run computes a product and compares the result.
+// run computes a product and compares the result with exact sums.
 func (r *productRig) run(t *testing.T, d *Device, c productCase) {
 	t.Helper()
 	x, atX := r.factor(d, c.types[0], shape.Of(c.b, c.m, c.k), c.left, c.offset, smallInts(1, 2, 3))
@@ -101,8 +101,8 @@ func (r *productRig) run(t *testing.T, d *Device, c productCase) {
 	must(t, d.Synchronize())
 }
 
-// TestProductsByLibrary checks that the library computes products of floats in every layout that it
-// supports, with and without a bias. The results are exact.
+// TestProductsByLibrary computes float products in every layout that cublasLt supports, with and
+// without a bias. The library must compute them, and the results must be exact.
 func TestProductsByLibrary(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -119,7 +119,7 @@ func TestProductsByLibrary(t *testing.T) {
 						continue
 					}
 					for o, out := range []string{"dense", "padded", "interleaved"} {
-						// this runs a third of all combinations, in which all pairs of values occur
+						// a third of all combinations is enough for every pair of values to occur
 						if (i+s+len(left)+len(right)+o)%3 != 0 {
 							continue
 						}
@@ -156,8 +156,8 @@ func TestProductsByOwnKernels(t *testing.T) {
 	})
 }
 
-// TestProductsConvertBias checks that a bias with another type than the result, or with gaps, is
-// first copied for the library. The copy rounds a float32 bias.
+// TestProductsConvertBias uses biases of another type than the result, or with gaps. They must be
+// copied for cublasLt first. The copy rounds a float32 bias.
 func TestProductsConvertBias(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -181,13 +181,14 @@ func TestProductsConvertBias(t *testing.T) {
 	}
 }
 
-// plainProduct returns a product that the library supports.
+// plainProduct returns a product of n×n matrices that cublasLt supports.
 func plainProduct(n int) productCase {
 	return productCase{types: [3]dtype.Type{dtype.BF16, dtype.BF16, dtype.BF16}, b: 1, m: n, n: n, k: n, left: "dense", right: "dense", out: "dense", taken: true}
 }
 
-// TestProductsOnce checks that the heuristic is called once for each shape. If it finds no
-// algorithm, the package's own kernels compute the product. Both answers are cached.
+// TestProductsOnce checks that cublasLt's heuristic is called once for each shape. If it finds no
+// algorithm, the package's own kernels must compute the product, and the heuristic must not be
+// called again.
 func TestProductsOnce(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -197,7 +198,9 @@ func TestProductsOnce(t *testing.T) {
 	if n := r.lib.Calls() - calls; n != 1 {
 		t.Errorf("a product whose plan is known takes %d calls", n)
 	}
-	for i, n := range []int{9, 10} { // the heuristic finds no algorithm: first it returns an error, then an empty list
+	// The heuristic finds no algorithm: the first time it returns an error, the second time an
+	// empty list.
+	for i, n := range []int{9, 10} {
 		c := plainProduct(n)
 		c.taken = false
 		r.lib.Decline(1 + i)
@@ -209,7 +212,8 @@ func TestProductsOnce(t *testing.T) {
 			t.Errorf("a product that the library has no way for asks it again, by %d calls", n)
 		}
 	}
-	// At the limit the cache is cleared, and the plans' descriptors are destroyed.
+	// When the cache holds the largest number of plans, it is cleared, and the plans' descriptors
+	// are destroyed.
 	d.products.most = 3
 	live := r.lib.Live()
 	r.run(t, d, plainProduct(11))
@@ -220,8 +224,8 @@ func TestProductsOnce(t *testing.T) {
 	r.run(t, d, plainProduct(8))
 }
 
-// TestProductsFail checks that the product returns the error of a failed call of the library. The
-// package's own kernels must not compute the product instead. The device must still work.
+// TestProductsFail makes calls of cublasLt fail. The product must return the error, and the
+// package's own kernels must not compute it instead. The device must still work.
 func TestProductsFail(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -259,7 +263,8 @@ func TestProductsFail(t *testing.T) {
 	}
 }
 
-// TestProductsTold checks that a tracer's event names the library that computed a product.
+// TestProductsTold checks that the event of a product contains the name of the library that
+// computed it.
 func TestProductsTold(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -278,8 +283,8 @@ func TestProductsTold(t *testing.T) {
 	}
 }
 
-// TestProductsLeaveTheRest checks activations, and sums of rows and columns, which the library does
-// not compute. With the library, the device must report that it does not support such an op.
+// TestProductsLeaveTheRest fuses products with activations, or with sums of rows and columns, which
+// cublasLt does not compute. Supports must return false for them.
 func TestProductsLeaveTheRest(t *testing.T) {
 	dense := func(d ...int) device.View { return device.View{Type: dtype.F32, Layout: shape.Dense(shape.Of(d...))} }
 	o := device.MatMul{Out: dense(1, 3, 5), A: dense(1, 3, 4), B: dense(1, 4, 5)}

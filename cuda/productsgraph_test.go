@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// learner is a perceptron that learns in bfloat16, and the losses of its steps.
+// learner is a perceptron that trains in bfloat16. It stores the losses of its steps.
 type learner struct {
 	dev    *Device
 	m      *nn.Sequential
@@ -61,7 +61,6 @@ func (l *learner) step(s *tensor.Scope) {
 
 const learnSteps = 5
 
-// eager runs the steps eagerly, and returns their losses.
 func (l *learner) eager() []float32 {
 	for range learnSteps {
 		tensor.Do(l.step, tensor.On(l.dev), tensor.Autocast(dtype.BF16))
@@ -81,9 +80,9 @@ func (l *learner) captured(t *testing.T) []float32 {
 	return l.losses
 }
 
-// TestProductsTrain checks that a model learns with the library's products as well as with the
-// package's own kernels. A captured step computes the same bits as an eager step, and uses the
-// library too.
+// TestProductsTrain trains a model with cublasLt's products and with the package's own kernels. The
+// losses must be close. A captured step must compute the same bits as an eager step, and also use
+// the library.
 func TestProductsTrain(t *testing.T) {
 	own := newLearner(emulated(t, "emulate,mem=16MiB")).eager()
 	r := newProducts(t, "emulate,mem=16MiB")
@@ -110,7 +109,7 @@ func TestProductsTrain(t *testing.T) {
 	}
 }
 
-// square returns the product of a matrix with itself on one device.
+// square returns the product of an n×n matrix with itself, and a function that checks the result.
 func (r *productRig) square(d *Device, n int) (o *device.MatMul, right func() bool) {
 	x, at := r.factor(d, dtype.F32, shape.Of(1, n, n), "dense", 0, smallInts(1, 2, 3))
 	out, _ := r.factor(d, dtype.F32, shape.Of(1, n, n), "dense", 0, smallInts(0, 0, 0))
@@ -131,8 +130,8 @@ func (r *productRig) square(d *Device, n int) (o *device.MatMul, right func() bo
 	}
 }
 
-// TestProductsAcross checks a recording of two devices with products on each of them. Each product
-// is captured while its device's context is current. The graph lives longer than the cached plans.
+// TestProductsAcross records products on two devices. Each product must be captured while its
+// device's context is current. The graph must also work after the cached plans are gone.
 func TestProductsAcross(t *testing.T) {
 	r := newProducts(t, "emulate:2,mem=16MiB")
 	rec, err := r.devs[0].NewRecording(r.devs[1])
@@ -165,8 +164,8 @@ func TestProductsAcross(t *testing.T) {
 	must(t, g.Close())
 }
 
-// TestProductsCaptureFails checks that the recording ends with the library's error if the library
-// fails during a capture. The stream used for the capture must work as before.
+// TestProductsCaptureFails makes the library fail during a capture. Finish must return the
+// library's error. The stream that was used for the capture must work as before.
 func TestProductsCaptureFails(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]

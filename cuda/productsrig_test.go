@@ -19,7 +19,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// productRig holds emulated GPUs whose products the strict cublasLt computes.
+// productRig holds emulated GPUs whose matrix products the strict cublasLt, a test library,
+// computes.
 type productRig struct {
 	testing.TB
 	drv  *emu.Driver
@@ -27,14 +28,14 @@ type productRig struct {
 	devs []*Device
 
 	mu    sync.Mutex
-	asked []cublaslttest.Op // products that were queued or captured
+	asked []cublaslttest.Op // products that were queued on a stream or captured in a graph
 	runs  int               // number of products that have run
 }
 
 var _ cublaslttest.Machine = (*productRig)(nil)
 
-// newProducts creates GPUs. FLAMBEAU_CUBLASLT_STRICT is the path of the strict library (.ci/run
-// cublaslt).
+// newProducts creates the GPUs. FLAMBEAU_CUBLASLT_STRICT is the path of the strict library, which
+// ".ci/run cublaslt" builds.
 func newProducts(t testing.TB, spec string) *productRig {
 	t.Helper()
 	path := os.Getenv("FLAMBEAU_CUBLASLT_STRICT")
@@ -61,8 +62,7 @@ func newProducts(t testing.TB, spec string) *productRig {
 	return r
 }
 
-// settle waits until only the given number of library objects is left. Plans end when the garbage
-// collector finds them unreachable.
+// settle runs the garbage collector until only the given number of library objects is left.
 func (r *productRig) settle(live int) {
 	r.Helper()
 	for range 500 {
@@ -81,7 +81,7 @@ func (r *productRig) MemoryDevice(at, bytes uint64) int {
 	return r.drv.MemoryDevice(cu.DevicePtr(at), bytes)
 }
 
-// Issue queues a product.
+// Issue is called by the strict library to queue a product.
 func (r *productRig) Issue(op *cublaslttest.Op) error {
 	r.mu.Lock()
 	r.asked = append(r.asked, *op)
@@ -96,7 +96,7 @@ func (r *productRig) counts() (asked, runs int) {
 	return len(r.asked), r.runs
 }
 
-// columnsOf is a matrix, or a batch of matrices, in device memory.
+// columnsOf is a batch of column-major matrices in device memory.
 type columnsOf struct {
 	at                   uint64
 	rows, cols, ld, size int
@@ -128,7 +128,7 @@ func (c *columnsOf) read(m *emu.Shared) ([]byte, error) {
 	})
 }
 
-// effect computes a product. It does not read or write the gaps between columns.
+// effect computes a product. It must not access the gaps between columns.
 func (r *productRig) effect(m *emu.Shared, op *cublaslttest.Op) error {
 	r.mu.Lock()
 	r.runs++
@@ -175,7 +175,7 @@ func (r *productRig) effect(m *emu.Shared, op *cublaslttest.Op) error {
 	})
 }
 
-// laid returns a view with the given layout, whose element at [i, j, k] is element(i, j, k). The
+// laid returns a view with the given layout. Its element at [i, j, k] is element(i, j, k). The
 // memory between the elements holds NaN.
 func (r *productRig) laid(d *Device, typ dtype.Type, s, strides shape.Dims, offset int, element func(i, j, k int) float64) device.View {
 	r.Helper()

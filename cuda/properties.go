@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// gpu returns dev as a *Device. If dev is not a GPU, the *[device.OperandError] says what it is
-// instead.
+// gpu returns dev as a *Device. If dev is not a GPU, it returns a *[device.OperandError] that says
+// what dev is.
 func gpu(op string, dev device.Device) (*Device, error) {
 	d, ok := dev.(*Device)
 	var name string
@@ -38,9 +38,8 @@ func mustGPU(op string, dev device.Device) *Device {
 //
 //	tensor.Do(func(s *tensor.Scope) { … }, tensor.On(cuda.Get(1)))
 //
-// which corresponds to torch's with torch.cuda.device(1). There is no current device that a call
-// could change. Each scope has its own device, which [tensor.Scope.Device] returns
-// (torch.cuda.current_device).
+// which corresponds to torch's with torch.cuda.device(1). There is no global current device. Each
+// scope has its own device, which [tensor.Scope.Device] returns (torch.cuda.current_device).
 //
 // [tensor.Scope.Device]: https://pkg.go.dev/github.com/flambeau-go/flambeau/tensor#Scope.Device
 func Get(i int) *Device {
@@ -69,11 +68,12 @@ func DeviceCapability(dev device.Device) (major, minor int) {
 // are in bytes.
 type Properties struct {
 	Name         string // name of the product
-	Emulated     bool   // the GPU is emulated, and the numbers are the emulator's
+	Emulated     bool   // whether the GPU is emulated; the properties are then those of the emulator
 	Major, Minor int    // compute capability
-	TotalMemory  int    // memory as the driver counts it, which is a little less than the chips have
-	UUID         string // "GPU-" and 32 hexadecimal digits in groups; the same in every process
-	PCIBusID     string // "0000:01:00.0": domain, bus, device, function
+	// size of the memory as the driver counts it, which is a little less than the chips have
+	TotalMemory int
+	UUID        string // "GPU-" and 32 hexadecimal digits in groups; the same in every process
+	PCIBusID    string // domain, bus, device and function, such as "0000:01:00.0"
 
 	Multiprocessors         int
 	WarpSize                int // number of threads of a warp
@@ -81,33 +81,34 @@ type Properties struct {
 	MaxThreadsPerSM         int
 	MaxBlocksPerSM          int
 	MaxBlockDim, MaxGridDim [3]int
-	RegistersPerBlock       int // number of 32-bit registers
+	RegistersPerBlock       int // number of 32-bit registers that a block can use
 	RegistersPerSM          int
-	SharedMemoryPerBlock    int // the default limit for a kernel
-	// the highest limit that a kernel can set (torch: shared_memory_per_block_optin)
+	SharedMemoryPerBlock    int // largest shared memory of a block by default
+	// largest shared memory of a block if the kernel asks for it (torch:
+	// shared_memory_per_block_optin)
 	SharedMemoryPerBlockMax int
 	SharedMemoryPerSM       int
 	ConstantMemory          int
 	L2Cache                 int
-	ClockRate               int // highest clock of the multiprocessors in kHz
-	MemoryClockRate         int // highest clock of the memory in kHz
-	MemoryBusWidth          int // width of the bus in bits
+	ClockRate               int // highest clock rate of the multiprocessors in kHz
+	MemoryClockRate         int // highest clock rate of the memory in kHz
+	MemoryBusWidth          int // width of the memory bus in bits
 	CopyEngines             int // number of copies that can run at the same time as kernels
 
-	Integrated        bool // the GPU shares the host's memory
-	ECC               bool // memory errors are corrected
+	Integrated        bool // whether the GPU uses the host's memory
+	ECC               bool // whether memory errors are corrected
 	ConcurrentKernels bool
 	UnifiedAddressing bool
 	ManagedMemory     bool
 	CooperativeLaunch bool
-	VirtualMemory     bool // memory management by pages, which expandable segments need
-	// the GPU drives a display, so kernels that run for seconds are aborted
+	VirtualMemory     bool // whether memory can be managed by pages, which expandable segments need
+	// whether kernels that run for seconds are aborted, because the GPU drives a display
 	KernelTimeout       bool
 	ComputeMode         ComputeMode
 	StreamPriorityLevel int // number of priorities that streams can have
 
-	// number of the library's kernels that are known to spill registers; it should be 0, see
-	// [Device.Spills]
+	// number of the library's kernels that are known to spill registers (see [Device.Spills]); it
+	// should be 0
 	SpillingKernels int
 }
 
@@ -123,10 +124,11 @@ func (p Properties) String() string {
 		p.Name, p.Major, p.Minor, p.TotalMemory>>20, p.Multiprocessors, p.UUID, p.PCIBusID, p.L2Cache>>20)
 }
 
-// ComputeMode says who may use a GPU: CUcomputemode of cuda.h. nvidia-smi -c sets it.
+// ComputeMode says which processes may use a GPU: CUcomputemode of cuda.h. The command "nvidia-smi
+// -c" sets it.
 type ComputeMode int
 
-// The compute modes. Other numbers are obsolete, or from newer drivers.
+// The compute modes. Other values are obsolete, or come from newer drivers.
 const (
 	ComputeDefault          ComputeMode = 0 // any number of processes may use the GPU
 	ComputeProhibited       ComputeMode = 2 // no process may use it
@@ -201,8 +203,8 @@ func DeviceProperties(dev device.Device) (Properties, error) {
 }
 
 // DriverVersion returns the newest CUDA version that the driver supports: "12.4" for driver 550.
-// [DriverRelease] returns the driver's own version. The error is the one that [Unavailable]
-// returns.
+// [DriverRelease] returns the driver's own version. Without a driver, the error is a
+// *[device.UnavailableError].
 func DriverVersion() (string, error) {
 	p, u := current()
 	if u != nil {
@@ -231,7 +233,7 @@ func MemGetInfo(dev device.Device) (free, total int, err error) {
 }
 
 // ArchList returns the architectures for which the library's kernels are written
-// (torch.cuda.get_arch_list). The kernels are PTX, which the driver compiles for the GPU at hand:
+// (torch.cuda.get_arch_list). The kernels are PTX, which the driver compiles for the actual GPU:
 // "compute_80" runs on compute capability 8.0 and all later ones.
 func ArchList() []string {
 	return []string{fmt.Sprintf("compute_%d%d", minCapability[0], minCapability[1])}

@@ -72,7 +72,7 @@ func TestNotAGPU(t *testing.T) {
 	}
 }
 
-// peers is a driver for which a test decides whether devices can address each other.
+// peers is a driver with peer access between the devices that a test chooses.
 type peers struct {
 	cu.API
 	mu      sync.Mutex
@@ -90,8 +90,8 @@ func (p *peers) CtxEnablePeerAccess(cu.Context) error {
 	return p.refuse
 }
 
-// TestPeerAccess checks that the first copy between two GPUs enables peer access, once for each
-// direction, and that PeerCopies reports the result.
+// TestPeerAccess copies between two GPUs. The first copy must enable peer access, once for each
+// direction, and PeerCopies must report it.
 func TestPeerAccess(t *testing.T) {
 	for _, c := range []struct {
 		can     bool

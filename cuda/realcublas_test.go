@@ -14,10 +14,11 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestRealCublasLt checks that NVIDIA's cublasLt is found and loads without a toolkit. There is no
-// GPU, so the library creates no handle. A device that needs the library cannot be opened, and the
+// TestRealCublasLt checks that NVIDIA's cublasLt is found and loads without a toolkit. Without a
+// GPU the library creates no handle. A device that needs the library cannot be opened then, and the
 // error must say why. FLAMBEAU_CUBLASLT_FOLDER is the folder in which the loader finds the library.
-// FLAMBEAU_CUBLASLT_VERSION is the CUBLAS_VERSION of the library's header (.ci/run cublaslt).
+// FLAMBEAU_CUBLASLT_VERSION is the CUBLAS_VERSION of the library's header. The command ".ci/run
+// cublaslt" sets both.
 func TestRealCublasLt(t *testing.T) {
 	folder := os.Getenv("FLAMBEAU_CUBLASLT_FOLDER")
 	if folder == "" {

@@ -21,82 +21,84 @@ var (
 	_ pool.Adopter           = backing{}
 )
 
-// recording collects the work of some streams in Go until Finish makes a graph of it. It calls the
-// driver only in Finish. A recording that is aborted therefore leaves nothing behind. The driver is
-// not in its capture mode. A recording therefore allows calls that a capture would forbid: events
-// and waits of streams outside of it, and allocations. Each stream of the recording is a lane; the
-// work of one lane stays in order.
+// recording collects the work of its streams in Go until Finish makes a graph of it. It calls the
+// driver only in Finish, so a recording that is aborted leaves nothing behind. The driver's own
+// capture mode is not used. Calls that it would forbid are therefore allowed: allocations, and
+// events and waits of other streams. Each stream of the recording is a lane. The work of one lane
+// runs in the order in which it was recorded.
 //
 // Each lane has its own arena of the pool. Memory that is freed in an arena is reused only by its
-// lane, whose order protects the memory. This also holds after the lane's stream has become an
-// ordinary stream.
+// lane, so the lane's order protects the memory. This also holds after the lane's stream has become
+// an ordinary stream.
 //
 // Each device that takes part has a driver stream. Replays are launched on the first device's
-// stream. A replay runs after the earlier work of all these streams and before their later work:
-// see replayer.start.
+// stream. A replay runs after the earlier work of all these streams and before their later work.
 type recording struct {
 	d      *Device
-	s      *stream   // first stream on the first device
+	s      *stream   // the recording's first stream on its first device
 	others []*stream // for each other device, the recording's first stream on it
 	live   atomic.Bool
-	owner  atomic.Pointer[any] // the value that the method For stored; nil after the recording has ended
+	owner  atomic.Pointer[any] // value that the method For stored; nil after the recording has ended
 
 	mu    sync.Mutex
 	lanes []*lane
 	nodes []recorded
-	// number of the nodes that are work; the begin or the end of a block does not count
+	// number of recorded nodes that are work, without those for the begin or end of a block
 	pieces int
-	marks  map[uint64]recorded // the begins of the blocks that are in use, by address
+	marks  map[uint64]recorded // begins of the blocks that are in use, by address
 	hosts  []*pinnedBlock      // page-locked blocks that replays copy from or to
 }
 
-// recorded is one piece of work.
+// recorded is one recorded node: work, or the begin or end of a block of memory.
 type recorded struct {
 	kind   recordedKind
 	lane   int
-	number uint32 // index of the piece in its lane, counted from 1
-	deps   []int  // indices of the earlier pieces, of any lane, that directly precede this piece
-	// launches of an op; op is nil if they belong to a kernel of the program
+	number uint32 // index of the node in its lane, counted from 1
+	deps   []int  // indices of the earlier nodes, of any lane, that directly precede this node
+	// launches of kernels; op is nil if they do not belong to an op
 	launches []kernels.Launch
 	op       device.Op
-	joined   bool            // op replaces several recorded pieces
-	scratch  []worklist.Span // memory of the launches in addition to the operands, in the order of its allocation
-	dst      uint64
-	src      uint64
-	n        uint64
-	bytes    []byte         // bytes of a recordedConstant
-	host     unsafe.Pointer // page-locked memory of the program that the copy reads or writes
-	label    string         // label of a block
-	product  *productCall
-	link     *peerLink // connection for a copy from another device
-	size     uint64    // requested size of a block
+	joined   bool // whether op replaces several recorded ops
+	// scratch lists memory that the launches use in addition to the operands, in the order of its
+	// allocation.
+	scratch []worklist.Span
+	dst     uint64
+	src     uint64
+	n       uint64
+	bytes   []byte         // bytes that a recordedConstant copies
+	host    unsafe.Pointer // page-locked memory of the program that the copy reads or writes
+	label   string         // text that names the owner of a block
+	product *productCall
+	link    *peerLink // state of copies from another device
+	size    uint64    // requested size of a block
 }
 
 type recordedKind uint8
 
 const (
-	recordedLaunch   recordedKind = iota // launches of kernels
-	recordedProduct                      // product by a library
-	recordedMove                         // copy of n bytes on the device
-	recordedPeer                         // copy of n bytes from another device
-	recordedConstant                     // copy of constant bytes from the host
-	recordedFeed                         // copy of n bytes from the host, which each replay provides
-	recordedHost                         // copy of n bytes from page-locked memory of the program
-	recordedSave                         // copy of n bytes to page-locked memory of the program
-	recordedBlock                        // begin of a block of n bytes
+	recordedLaunch  recordedKind = iota // launches of kernels
+	recordedProduct                     // matrix product by a library
+	recordedMove                        // copy of n bytes on the device
+	recordedPeer                        // copy of n bytes from another device
+	// copy of bytes from the host that are the same in each replay
+	recordedConstant
+	recordedFeed  // copy of n bytes from the host that each replay provides
+	recordedHost  // copy of n bytes from page-locked memory of the program
+	recordedSave  // copy of n bytes to page-locked memory of the program
+	recordedBlock // begin of a block of n bytes
 	recordedFreed
-	recordedTakeover // begin of a block in the memory of another block that has not ended
+	recordedTakeover // begin of a block in memory that another block still uses
 )
 
-// marks reports whether a piece is the begin or the end of a block, not work.
+// marks reports whether a node of this kind is the begin or end of a block, and not work.
 func (k recordedKind) marks() bool {
 	return k == recordedBlock || k == recordedFreed || k == recordedTakeover
 }
 
-// privateArena is the bit of an arena's ID that marks the arena of a lane.
+// privateArena is a bit of an arena's ID. It is set if the arena belongs to a lane.
 const privateArena pool.StreamID = 1 << 63
 
-// NewRecording starts a recording, with a new stream on d and a new stream on each of the other
+// NewRecording starts a recording with a new stream on d and a new stream on each of the other
 // devices.
 func (d *Device) NewRecording(others ...device.Device) (device.Recording, error) {
 	const op = "record"
@@ -150,12 +152,11 @@ func (r *recording) on(d device.Device) *stream {
 	return nil
 }
 
-// streams returns the first stream on each device of the recording, beginning with the first
-// device.
+// streams returns the recording's first stream on each device.
 func (r *recording) streams() []*stream { return append([]*stream{r.s}, r.others...) }
 
-// partner returns the recording's first stream on a device, or an error if the device takes no
-// part.
+// partner returns the recording's first stream on a device, or an error if the recording has none
+// there.
 func (r *recording) partner(op string, d device.Device) (*stream, error) {
 	if s := r.on(d); s != nil {
 		return s, nil
@@ -192,8 +193,7 @@ func (s *stream) arena() pool.StreamID {
 	return pool.StreamID(s.handle)
 }
 
-// arenaStream returns the stream whose memory is in an arena. It also returns the lane if the arena
-// belongs to a lane.
+// arenaStream returns the driver's stream for an arena, and the lane if the arena belongs to one.
 func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	if id&privateArena != 0 {
 		if l, ok := p.arenas.Load(id); ok {
@@ -203,8 +203,8 @@ func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	return cu.Stream(id), nil
 }
 
-// Follow orders later work of stream id after the queued work of the stream before. Stream id also
-// takes over the memory of that stream.
+// Follow makes later work of the stream with arena id run after the work queued on the stream with
+// arena before. The first stream then also takes over the second one's memory.
 func (b backing) Follow(id, before pool.StreamID) error {
 	e, err := b.Record(before)
 	if err != nil {
@@ -233,8 +233,8 @@ func (s *stream) refuse(op, why string) error {
 
 const hostWaits = "the host would wait for work that does not run yet"
 
-// launches records the launches of an op, and the scratch memory that they use. The argument op is
-// nil if the launches do not belong to an op.
+// launches records the launches of an op and the scratch memory that they use. For a kernel of the
+// program, op is nil.
 func (l *lane) launches(op device.Op, list []kernels.Launch, scratch []*pool.Block) {
 	if len(list) == 0 {
 		return
@@ -270,7 +270,8 @@ func (l *lane) send(to uint64, b []byte) error {
 }
 
 // keeps prevents the reuse of a block of page-locked memory until the recording or its graph is
-// closed, even if the block's owner frees it. It returns false if the recording has ended.
+// closed, even if the block's owner frees it. It returns false and does nothing if the recording
+// has ended.
 func (r *recording) keeps(b *pinnedBlock) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -292,7 +293,7 @@ func (l *lane) peer(dst, src, n uint64, link *peerLink) error {
 	return nil
 }
 
-// Feed returns memory that each replay fills at this point of the recording.
+// Feed returns a buffer that each replay fills with new data at this point of the recording.
 func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffer, error) {
 	s, err := r.partner("feed", on)
 	if err != nil {
@@ -316,8 +317,8 @@ func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffe
 	return b, nil
 }
 
-// block records that a block begins or, if freed is true, ends. It returns false if the recording
-// has ended.
+// block records the begin of a block or, if freed is true, its end. It returns false if the
+// recording has ended.
 func (l *lane) block(addr uintptr, requested, rounded uint64, label string, freed bool) bool {
 	if l == nil {
 		return false
@@ -339,8 +340,8 @@ func (l *lane) block(addr uintptr, requested, rounded uint64, label string, free
 	return true
 }
 
-// finish makes the recording's streams ordinary streams. It reports the blocks in use to the
-// emulator's checker, because their contents are undefined until the first replay.
+// finish turns the recording's streams into ordinary streams. It also reports the blocks in use to
+// the emulator's checker, because their contents are undefined until the first replay.
 func (r *recording) finish() bool {
 	r.mu.Lock()
 	live := r.live.Swap(false)
@@ -373,11 +374,11 @@ func (r *recording) Abort() {
 	}
 }
 
-// retire gives the recording's memory to the default streams of the devices, which reuse it after
+// retire gives the recording's memory to the default streams of the devices. They reuse it after
 // the work of the recording's streams.
 func (r *recording) retire() {
 	for _, s := range r.streams() {
-		_ = s.Synchronize() // the device keeps a sticky fault, which the next call returns
+		_ = s.Synchronize() // a sticky fault is stored in the device, and the next call returns it
 	}
 	for _, b := range r.hosts {
 		b.mu.Lock()

@@ -15,12 +15,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// timesParam is a program that multiplies by a scalar parameter.
+// timesParam is a program that multiplies its operand by a scalar parameter.
 var timesParam = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 
-// TestRecording checks that recorded work runs only in replays, in its order and as one launch.
-// Temporaries share memory, and each replay is fed with new data. The driver may choose any order
-// of work that is not ordered.
+// TestRecording checks that recorded work runs only in replays, in its order and in one launch.
+// Temporaries share memory, and each replay gets new data. The driver may choose any order of work
+// that waits do not order.
 func TestRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testRecording)
@@ -44,7 +44,7 @@ func testRecording(t *testing.T, d *Device) {
 	b := empty(t, d, s, 4)
 	must(t, apply(d, s, double, views(b), views(a))) // b is 2(x+1)
 	a.Buf.Free()
-	c := empty(t, d, s, 4) // c takes the memory of a
+	c := empty(t, d, s, 4) // c uses the memory of a
 	if c.Buf.Addr() != a.Buf.Addr() {
 		t.Errorf("what was freed in the recording does not serve it again")
 	}
@@ -63,7 +63,8 @@ func testRecording(t *testing.T, d *Device) {
 	check(t, d, nil, out, 0, 0, 0, 0)
 	g, err := r.Finish()
 	must(t, err)
-	if n := g.Operations(); n != 6 { // a feed, a table, two maps, one multi-map and a copy
+	// a copy of new data, a copy of a table, two maps, one multi-map and a copy
+	if n := g.Operations(); n != 6 {
 		t.Errorf("%d operations", n)
 	}
 	for k := 1; k <= 10; k++ {
@@ -77,7 +78,7 @@ func testRecording(t *testing.T, d *Device) {
 		if n := d.Counters().Launches - before.Launches; n != 1 {
 			t.Errorf("%d launches, want 1", n)
 		}
-		if k%3 != 0 { // the host waits for every third replay only
+		if k%3 != 0 { // every third replay is not followed by a wait
 			continue
 		}
 		f := float32(k)
@@ -110,14 +111,14 @@ func testRecording(t *testing.T, d *Device) {
 }
 
 // TestRecordingAsksNothing checks that a recording makes no driver call that affects the device
-// between its begin and its end. Its memory comes from the pool.
+// before Finish. Its memory must come from the pool.
 func TestRecordingAsksNothing(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2, 3, 4)
 	r, err := d.NewRecording()
 	must(t, err)
 	s := r.Stream()
-	empty(t, d, s, 1).Buf.Free() // from here on the stream's arena has a segment
+	empty(t, d, s, 1).Buf.Free() // the stream's arena now has a segment
 	before, _ := emu.Stats(d.api)
 	for range 20 {
 		y := empty(t, d, s, 4)
@@ -132,7 +133,7 @@ func TestRecordingAsksNothing(t *testing.T) {
 	r.Abort()
 	r.Abort()
 	check(t, d, nil, x, 1, 2, 3, 4)
-	must(t, apply(d, s, double, views(x), views(x))) // s is an ordinary stream again
+	must(t, apply(d, s, double, views(x), views(x))) // after the recording, s is an ordinary stream
 	check(t, d, s, x, 2, 4, 6, 8)
 	if _, err := r.Finish(); !errors.Is(err, device.ErrRecording) {
 		t.Errorf("Finish after Abort: %v", err)
@@ -143,9 +144,9 @@ func TestRecordingAsksNothing(t *testing.T) {
 	}
 }
 
-// TestRecordingTakesOver checks that a recording of work reuses the memory that an eager run of
-// this work has left in the pool, and requests no memory from the driver. The recording must wait
-// for pending work on that memory.
+// TestRecordingTakesOver runs work eagerly and then records it. The recording must reuse the memory
+// that the eager run has left in the pool, and wait for pending work on it. It must request no
+// memory from the driver.
 func TestRecordingTakesOver(t *testing.T) {
 	for seed := range 8 {
 		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))
@@ -187,8 +188,8 @@ func TestRecordingTakesOver(t *testing.T) {
 	}
 }
 
-// TestNotRecordable checks that the recording refuses, by name, operations that would wait or whose
-// data would be constant. The recording continues.
+// TestNotRecordable records operations that would wait for the GPU, or whose data would stay
+// constant. Each must return an error with its name, and the recording must continue.
 func TestNotRecordable(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=16MiB")
 	must(t, err)

@@ -15,17 +15,17 @@ import (
 
 var _ device.Rehearser = (*Device)(nil)
 
-// mostLoaders limits how many kernels are compiled at once.
+// mostLoaders is the largest number of kernels that are compiled at once.
 const mostLoaders = 16
 
-// Rehearsal returns an emulated GPU without memory, on which work uses the kernels that it would
-// use on d. Its plans are those for d's capability, product and driver.
+// Rehearsal returns an emulated GPU without memory. Work on it uses the kernels that it would use
+// on d: they are planned for d's capability, product and driver.
 func (d *Device) Rehearsal() (device.Device, error) {
 	r, err := openMeta(emu.Config{Memory: emu.MaxMemory, SM: emu.Nearest(d.sm), Meta: true})
 	if err != nil {
 		return nil, explain(err)
 	}
-	r.p.print, r.p.folder = nil, "" // d prints the kernels that it loads, so r does not
+	r.p.print, r.p.folder = nil, "" // d prints its kernels when it loads them, so r does not
 	r.sm, r.ptx, r.gpu, r.rehearses = d.sm, d.ptx, d.gpu, d
 	info := d.info
 	info.Emulated, info.Meta, info.Memory = true, true, r.info.Memory
@@ -33,9 +33,9 @@ func (d *Device) Rehearsal() (device.Device, error) {
 	return r, nil
 }
 
-// Load loads the kernels that work on the device rehearsal has used. The error is a
-// *[device.OperandError] if rehearsal does not come from d.Rehearsal. Load loads several kernels at
-// once: see [device.Rehearser]. Other errors are a *[device.Fault] and ctx's error.
+// Load loads the kernels that work on the device rehearsal has used. It loads several kernels at
+// once. The error is a *[device.OperandError] if rehearsal does not come from d.Rehearsal. Other
+// errors are a *[device.Fault] and ctx.Err().
 func (d *Device) Load(ctx context.Context, rehearsal device.Device, progress func(done, all int)) error {
 	r, ok := rehearsal.(*Device)
 	if !ok || r.rehearses != d {
@@ -96,7 +96,7 @@ func parallel(ctx context.Context, n int, progress func(done, all int), f func(i
 	return errors.Join(append(failed, stopped)...)
 }
 
-// preload does the same as d.function, on a goroutine for which the device's context is not
+// preload loads a kernel as d.function does, on a goroutine for which the device's context is not
 // current.
 func (d *Device) preload(k *kernels.Kernel) error {
 	if err := d.enter(); err != nil {
@@ -107,9 +107,9 @@ func (d *Device) preload(k *kernels.Kernel) error {
 	return err
 }
 
-// lacks lists the kernels that r has loaded and d has not. The longest texts come first, because
-// they take longest to compile. If they came last, one goroutine would still compile a long text
-// when all others have finished.
+// lacks lists the kernels that r has loaded and d has not. Kernels with long texts come first,
+// because they take longest to compile. At the end of the list, one goroutine would still compile a
+// long text while all others are idle.
 func (d *Device) lacks(r *Device) (list []*kernels.Kernel) {
 	for k := range r.kernels.Range {
 		if v, ok := d.kernels.Load(k); ok {

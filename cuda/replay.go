@@ -12,24 +12,24 @@ import (
 
 var _ device.Replayer = (*replayer)(nil)
 
-// turns is the number of replays that may be queued, each with its own copy of the feeds. The next
-// replay waits for the oldest of them.
+// turns is the largest number of replays that are queued at once. Each has its own copy of the data
+// that replays provide. A further replay waits for the oldest one.
 const turns = 4
 
-// replayer is the graph made from a recording. The host memory that the graph reads is one
-// page-locked block: first the constants, then a copy of the feeds for each turn. Before a launch,
-// the nodes that copy the feeds are changed to read the copy of the current turn. Launches that are
-// already queued still read the copies of their own turns.
+// replayer is the graph made from a recording. The graph reads one block of page-locked memory. It
+// holds the constants, and then one copy for each turn of the data (feeds) that replays provide.
+// Before a launch, the nodes that copy feeds are changed to read the copy of the current turn.
+// Launches that are already queued still read the copies of their own turns.
 type replayer struct {
 	r      *recording
 	ops    int
 	feed   []feed
-	whole  int    // number of recorded operations
-	why    string // why the list of operations did not become shorter; "" if it did
+	whole  int    // number of operations that were recorded
+	why    string // reason why the graph has all recorded operations; "" if it has fewer
 	sent   []peerCopy
-	host   *pinnedBuffer // the host memory that the graph reads; nil if it reads none
-	stride int           // size of the feeds of one turn in bytes
-	offset int           // offset of the first turn's feeds
+	host   *pinnedBuffer // host memory that the graph reads; nil if it reads none
+	stride int           // size in bytes of the feeds of one turn
+	offset int           // offset of the first turn's feeds in the host memory
 
 	mu    sync.Mutex
 	graph cu.Graph
@@ -39,22 +39,21 @@ type replayer struct {
 	done  bool
 }
 
-// feed is a node that copies the data that each replay provides.
+// feed is a node that copies data that each replay provides.
 type feed struct {
 	node cu.GraphNode
 	ctx  cu.Context
 	to   cu.DevicePtr
-	at   int // offset of the feed within a turn
+	at   int // offset of the data within the feeds of a turn
 	n    int
 }
 
-// peerCopy is a copy between devices.
 type peerCopy struct {
 	link *peerLink
 	size uint64
 }
 
-// aligned returns the offset at which the next piece of host memory begins.
+// aligned rounds an offset in the host memory up to a multiple of 256.
 func aligned(n int) int { return (n + 255) &^ 255 }
 
 // Finish ends the recording and makes the graph.
@@ -78,9 +77,9 @@ func (r *recording) Finish() (device.Replayer, error) {
 	return g, nil
 }
 
-// make creates the driver's graph of the shortened list. If the driver refuses a merged kernel, it
-// creates the graph of the recorded list instead. It does not do so after any other error, because
-// the error would occur again.
+// make creates the driver's graph from the shortened list of operations. If the driver refuses a
+// merged kernel, it creates the graph from the recorded list instead. Any other error is returned,
+// because it would occur again.
 func (g *replayer) make() error {
 	nodes, why, err := g.r.shortened()
 	if why == "" {
@@ -154,7 +153,7 @@ func (g *replayer) build(list []recorded) error {
 		d = to
 		return nil
 	}
-	// for each piece, the nodes on which a successor of the piece depends
+	// for each recorded node, the graph's nodes on which its successors depend
 	nodes := make([][]cu.GraphNode, len(list))
 	var host []byte
 	if g.host != nil {
@@ -232,7 +231,7 @@ func (g *replayer) build(list []recorded) error {
 
 var blockMarks = map[recordedKind]cu.BlockMark{recordedBlock: cu.BlockBegins, recordedFreed: cu.BlockEnds, recordedTakeover: cu.BlockTakesOver}
 
-// dependencies returns the nodes on which a successor of these pieces depends.
+// dependencies returns the graph's nodes on which a successor of the given recorded nodes depends.
 func dependencies(nodes [][]cu.GraphNode, pieces []int) []cu.GraphNode {
 	if len(pieces) == 1 {
 		return nodes[pieces[0]]
@@ -248,7 +247,7 @@ func dependencies(nodes [][]cu.GraphNode, pieces []int) []cu.GraphNode {
 	return all
 }
 
-// place returns the memory of feed f in a turn.
+// place returns the host memory of the feed f in a turn.
 func (g *replayer) place(f feed, turn int) []byte {
 	return g.host.Host()[g.offset+turn*g.stride+f.at:][:f.n:f.n]
 }
@@ -257,16 +256,16 @@ func (g *replayer) copyOf(f feed, turn int) cu.GraphCopy {
 	return cu.GraphCopy{SrcHost: unsafe.Pointer(&g.place(f, turn)[0]), Dst: f.to, N: uint64(f.n)}
 }
 
-// Operations returns the number of kernels, copies and fills.
+// Operations returns the number of kernels, copies and fills in the graph.
 func (g *replayer) Operations() int { return g.ops }
 
 // Recorded returns the number of kernels, copies and fills that were recorded.
 func (g *replayer) Recorded() int { return g.whole }
 
-// Unshortened returns why the graph has all recorded operations, or "" if the list became shorter.
+// Unshortened returns the reason why the graph has all recorded operations, or "" if it has fewer.
 func (g *replayer) Unshortened() string { return g.why }
 
-// Replay launches the graph, after fill has written the data of each feed.
+// Replay launches the graph. Before that, it calls fill to write the data of each feed.
 func (g *replayer) Replay(fill func(feed int, to []byte)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -340,9 +339,9 @@ func (g *replayer) start(turn int) error {
 	}
 	if err := g.launch(turn); err != nil {
 		if f := (*device.Fault)(nil); errors.As(err, &f) {
-			return f // one of the devices had failed before the launch
+			return f // a device of the graph had failed before the launch
 		}
-		for _, o := range g.r.others { // the fault may be of another device
+		for _, o := range g.r.others { // the fault may belong to another device of the graph
 			if f := o.dev.failed(); f != nil {
 				return f
 			}
@@ -401,12 +400,12 @@ func (g *replayer) destroy() {
 		g.host.Free()
 	}
 	if d.enter() != nil {
-		return // the context is lost, and the graph with it
+		return // the context is lost, and with it the graph
 	}
 	defer d.leave()
 	api := d.api.(cu.Graphs)
 	if g.exec != 0 {
-		// d.fault ends the device if the fault is sticky. Other errors are ignored.
+		// d.fault stores a sticky fault in the device. Other errors are ignored.
 		_ = d.fault("", api.GraphExecDestroy(g.exec))
 	}
 	if g.graph != 0 {

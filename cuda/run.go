@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Supports reports whether there are kernels for op.
+// Supports reports whether the device can run op.
 func (d *Device) Supports(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce, *device.MultiMap,
@@ -30,14 +30,15 @@ func (d *Device) Supports(op device.Op) bool {
 		return kernels.AttentionReason(attentionOperands(o, shapeOf)) == ""
 	case *device.AttentionGrad:
 		return kernels.AttentionGradReason(attentionGradOperands(o, shapeOf)) == ""
-	// its kernel would add the gradient of the input in random order, so a composition computes it
+	// its kernel would add the gradient of the input in random order, so package tensor composes it
+	// of other ops
 	case *device.GridSampleGrad:
 		return !o.Input
 	}
 	return false
 }
 
-// Run queues op on s; see [device.Device].
+// Run queues op on s. It implements [device.Device].
 func (d *Device) Run(s device.Stream, op device.Op, told *device.KernelEvent) error {
 	st, err := d.stream(op.Name(), s)
 	if err != nil {
@@ -64,7 +65,7 @@ func (d *Device) Run(s device.Stream, op device.Op, told *device.KernelEvent) er
 	return d.launch(st, list, told)
 }
 
-// plan returns the launches of op. It allocates memory in addition to the operands from t.
+// plan returns the launches of op. It allocates scratch memory from t.
 func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 	fault := t.d.index.record(t.s.slot)
 	switch o := op.(type) {
@@ -139,7 +140,7 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 	return nil, fmt.Errorf("%s: %s: %w", t.d.name, t.op, errors.ErrUnsupported)
 }
 
-// operand converts a view to the kernels' form. An absent view has address 0.
+// operand converts a view to the type of package kernels. An absent view has address 0.
 func operand(v *device.View) kernels.Operand {
 	if v.Absent() {
 		return kernels.Operand{}
@@ -152,25 +153,25 @@ func shapeOf(v *device.View) kernels.Operand {
 	return kernels.Operand{Type: v.Type, Layout: v.Layout}
 }
 
-// normGradOperands converts o for the kernels. The function operand converts each view.
+// normGradOperands converts the views of o by the function operand.
 func normGradOperands(o *device.NormGrad, operand func(*device.View) kernels.Operand) kernels.NormOperands {
 	return kernels.NormOperands{Out: operand(&o.DX), DWeight: operand(&o.DWeight), DBias: operand(&o.DBias), Grad: operand(&o.G), X: operand(&o.X),
 		Mean: operand(&o.Mean), Rstd: operand(&o.Rstd), Weight: operand(&o.Weight), Add: operand(&o.Add)}
 }
 
-// attentionOperands converts o for the kernels. The function operand converts each view.
+// attentionOperands converts the views of o by the function operand.
 func attentionOperands(o *device.Attention, operand func(*device.View) kernels.Operand) kernels.AttentionOperands {
 	return kernels.AttentionOperands{Out: operand(&o.Out), LSE: operand(&o.LSE), Q: operand(&o.Q), K: operand(&o.K), V: operand(&o.V),
 		AttentionWeighing: attentionWeighing(&o.Weighing, operand)}
 }
 
-// attentionGradOperands converts o for the kernels. The function operand converts each view.
+// attentionGradOperands converts the views of o by the function operand.
 func attentionGradOperands(o *device.AttentionGrad, operand func(*device.View) kernels.Operand) kernels.AttentionGradOperands {
 	return kernels.AttentionGradOperands{DQ: operand(&o.DQ), DK: operand(&o.DK), DV: operand(&o.DV), G: operand(&o.G), Q: operand(&o.Q), K: operand(&o.K),
 		V: operand(&o.V), Out: operand(&o.Out), LSE: operand(&o.LSE), AttentionWeighing: attentionWeighing(&o.Weighing, operand)}
 }
 
-// attentionWeighing converts w for the kernels. The function of converts each view.
+// attentionWeighing converts the views of w by the function of.
 func attentionWeighing(w *device.Weighing, of func(*device.View) kernels.Operand) kernels.AttentionWeighing {
 	return kernels.AttentionWeighing{Scale: w.Scale, Causal: w.Causal, Lengths: of(&w.Lengths), Mask: of(&w.Mask),
 		Numbers: of(&w.Numbers), Drop: w.Drop, Seed: w.Seed, Offset: w.Offset}
@@ -209,7 +210,8 @@ func (d *Device) Owns(b device.Buffer) (reason string) {
 	return why
 }
 
-// bytes returns the address of n bytes of a buffer, from byte offset off on.
+// bytes returns the device address of n bytes of buf, from byte offset off on. If they do not lie
+// in buf, it returns an error.
 func (d *Device) bytes(op, arg string, buf device.Buffer, off, n int) (uintptr, error) {
 	if why := device.OutsideBytes(d, buf, off, n); why != "" {
 		return 0, d.refusal(op, arg, why)

@@ -9,15 +9,15 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestFailAlloc checks that the n-th request fails, with all further attempts of the pool. The next
-// request must succeed. Requests that the cache serves are not counted.
+// TestFailAlloc checks that FailAlloc makes the n-th request fail, with all further attempts of the
+// pool. The next request must succeed. Allocations from cached memory do not count as requests.
 func TestFailAlloc(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB,segment=64KiB")
 	alloc := func(n int) (device.Buffer, error) { return d.Alloc(n, nil, device.Origin{Op: "test"}) }
 	must(t, d.FailAlloc(2))
 	a, err := alloc(1000)
 	must(t, err)
-	b, err := alloc(1000) // served from the segment of the first block
+	b, err := alloc(1000) // allocated from the segment of the first block
 	must(t, err)
 	ooms, retries := d.Stats().OOMs, d.Stats().Retries
 	if _, err := alloc(1 << 20); !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(), "a test has asked for that") {
@@ -47,8 +47,8 @@ func TestFailAlloc(t *testing.T) {
 	}
 }
 
-// TestFailAllocOfPages checks that requests for pages are refused like requests for segments, also
-// in the middle of an allocation. The allocation must then give back the pages that it already had.
+// TestFailAllocOfPages checks that FailAlloc also makes requests for pages fail, even in the middle
+// of an allocation. The allocation must then give back the pages that it already had.
 func TestFailAllocOfPages(t *testing.T) {
 	for _, spec := range []string{"emulate,mem=16MiB,expandable=on", "emulate,mem=16MiB,expandable=on,mode=meta"} {
 		d := emulated(t, spec)
@@ -66,7 +66,7 @@ func TestFailAllocOfPages(t *testing.T) {
 	}
 }
 
-// TestSegmentOption checks that the option segment= sets how much memory the pool takes from the
+// TestSegmentOption checks that the option segment= sets how many bytes the pool takes from the
 // driver at a time.
 func TestSegmentOption(t *testing.T) {
 	for spec, want := range map[string]int{"emulate,mem=16MiB,segment=8KiB": 8 << 10, "emulate,mem=4GiB,mode=meta,segment=1MiB": 1 << 20, "emulate,mem=6MiB": 128 << 10} {
@@ -86,7 +86,7 @@ func TestSegmentOption(t *testing.T) {
 	}
 }
 
-// fullDriver is a driver that has no memory for code while more than limit bytes are allocated.
+// fullDriver is a driver that refuses to load code while more than limit bytes are allocated.
 type fullDriver struct {
 	cu.API
 	limit, held uint64
@@ -116,16 +116,16 @@ func (c *fullDriver) ModuleLoadData(image []byte, o cu.JITOptions) (cu.Module, e
 	return c.API.ModuleLoadData(image, o)
 }
 
-// TestCodeNeedsMemory checks loads of a kernel when there is no memory for its code. If the pool
-// has cached memory, it must give the cache back and load the kernel. If all memory is in use, the
-// error must be device.ErrOutOfMemory, and a later load may succeed.
+// TestCodeNeedsMemory loads a kernel when there is no memory for its code. If the pool has cached
+// memory, it must give that memory back and load the kernel. If all memory is in use, the error
+// must be device.ErrOutOfMemory, and a later load must succeed.
 func TestCodeNeedsMemory(t *testing.T) {
 	api, err := newEmulator("emulate,mem=16MiB,segment=64KiB")
 	must(t, err)
 	c := &fullDriver{API: api, limit: 1 << 20, sizes: map[cu.DevicePtr]uint64{}}
 	p, err := newPlatform(c)
 	must(t, err)
-	p.cubins = nil // a device with the cache would load the code twice and keep it on disk
+	p.cubins = nil // with the cache on disk, the device would load the code twice
 	d, err := p.open(0)
 	must(t, err)
 	x := floats(t, d, nil, 1, 2)

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// scatter plans a scatter. For 16-bit floats, sums and products are computed in a float32 copy,
-// because the kernel would otherwise round each term.
+// scatter plans a scatter. For 16-bit floats, sums and products are computed in a float32 copy of
+// the destination, because otherwise each addition or multiplication would be rounded to 16 bits.
 func (t *scratch) scatter(o *device.Scatter, fault uint64) ([]kernels.Launch, error) {
 	dst, src, index := operand(&o.Dst), operand(&o.Src), operand(&o.Index)
 	rounds := o.Kind == device.ScatterAdd || o.Kind == device.ScatterProd

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// scratch allocates the temporary memory of one operation.
+// scratch allocates and frees the scratch memory of one operation on a stream.
 type scratch struct {
 	d      *Device
 	s      *stream
@@ -16,7 +16,6 @@ type scratch struct {
 	blocks []*pool.Block
 }
 
-// alloc returns the address of temporary memory for work on the stream.
 func (t *scratch) alloc(bytes int) (uint64, error) {
 	b, err := t.d.pool.Alloc(uint64(bytes), t.s.arena(), pool.Origin{Op: "scratch memory of " + t.op, Dims: -1})
 	if err != nil {
@@ -34,8 +33,8 @@ func (t *scratch) temporary(typ dtype.Type, s shape.Dims) (kernels.Operand, erro
 	return kernels.Operand{Addr: addr, Type: typ, Layout: shape.Dense(s)}, err
 }
 
-// free gives the memory back to the stream for which it was allocated. The memory can be reused at
-// once, because later work of the stream runs after the launches.
+// free gives all memory back to the stream for which it was allocated. It can be reused at once,
+// because later work of the stream runs after the launches that use it.
 func (t *scratch) free() {
 	for _, b := range t.blocks {
 		t.tell(b, true)

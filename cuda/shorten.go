@@ -9,16 +9,18 @@ import (
 	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
-// When a recording ends, its list of operations is shortened: see package worklist. This requires a
-// list of a single stream, because pieces of several streams have no fixed order.
+// When a recording ends, package worklist shortens its list of operations. This requires a list of
+// a single stream, because the operations of several streams have no fixed order.
 
-// lifetime says until when a buffer's memory holds the buffer's values.
+// lifetime says how long a buffer's memory holds the buffer's values during a recording.
 type lifetime struct {
-	r   *recording
-	end int // number of earlier pieces when the buffer was freed; worklist.Alive until then
+	r *recording
+	// end is the number of recorded operations before the buffer was freed, or worklist.Alive until
+	// then.
+	end int
 }
 
-// over records that the buffer was freed.
+// over is called when the buffer is freed.
 func (l *lifetime) over() {
 	if l == nil {
 		return
@@ -31,12 +33,14 @@ func (l *lifetime) over() {
 }
 
 const (
-	mostPointers = 12  // largest number of operands and results of a merged map
-	mostCode     = 192 // largest number of instructions of a merged program; more might need too many registers
+	mostPointers = 12 // largest number of operands and results of a merged map
+	// mostCode is the largest number of instructions of a merged program. More might need too many
+	// registers.
+	mostCode = 192
 )
 
 // shortened returns a list with fewer launches that computes the same bits as the recorded list. If
-// there is no such list, it returns the reason.
+// it finds none, it returns the reason.
 func (r *recording) shortened() (list []recorded, why string, err error) {
 	switch {
 	case len(r.others) > 0:
@@ -45,7 +49,7 @@ func (r *recording) shortened() (list []recorded, why string, err error) {
 		return nil, "the work of several streams may run at the same time", nil
 	}
 	var items []worklist.Item
-	var at []int // for each item, the index of its node
+	var at []int // for each item of the worklist, the index of its recorded node
 	for n := range r.nodes {
 		if w := &r.nodes[n]; !w.kind.marks() {
 			items, at = append(items, r.work(w)), append(at, n)
@@ -127,8 +131,8 @@ type mergeError struct{ err error }
 func (e *mergeError) Error() string { return e.err.Error() }
 func (e *mergeError) Unwrap() error { return e.err }
 
-// merged changes w so that it does the work of op. A merged reduction uses the scratch memory of
-// the recorded reduction.
+// merged replaces the operation of w by op. A merged reduction uses the scratch memory of the
+// recorded reduction.
 func (w *recorded) merged(op device.Op) (err error) {
 	defer func() {
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// fixedList records a list that a test writes out.
+// fixedList records lists of operations that a test specifies.
 type fixedList struct{ *randomList }
 
 func newFixedList(t *testing.T) fixedList {
@@ -24,14 +24,14 @@ func newFixedList(t *testing.T) fixedList {
 	return w
 }
 
-// old returns a tensor that was created before the recording.
+// old returns a tensor that exists before the recording.
 func (w *fixedList) old(typ dtype.Type) device.View {
 	v := w.dense(nil, typ, w.shape)
 	w.older = append(w.older, v)
 	return v
 }
 
-// made records a map. Its result has new memory, and the shape of the first operand.
+// made records a map. Its result is in new memory, and has the shape of the first operand.
 func (w *fixedList) made(typ dtype.Type, e *expr.Expr, ins ...device.View) device.View {
 	out := w.dense(w.s, typ, ins[0].Shape)
 	var types []dtype.Type
@@ -43,17 +43,18 @@ func (w *fixedList) made(typ dtype.Type, e *expr.Expr, ins ...device.View) devic
 	return out
 }
 
-// sum records a sum of the rows of v, which can be read after a replay.
+// sum records a sum of the rows of v. Its result can be read after a replay.
 func (w *fixedList) sum(v device.View) {
 	out := w.dense(w.s, dtype.F32, v.Shape.With(1, 1))
 	w.run(&device.Reduce{Reduction: &device.Reduction{Kind: device.Sum, Map: lower(expr.X(0), 1)}, Out: out, Ins: views(v)})
 	w.keep(out)
 }
 
-// keep adds the tensor to the memory that the test compares.
+// keep makes the test compare the contents of v.
 func (w *fixedList) keep(v device.View) { w.live = append(w.live, v) }
 
-// TestShortenedLists checks that each list loses exactly the operations that it should lose.
+// TestShortenedLists shortens several lists. Each must lose exactly the operations that can be
+// merged or dropped.
 func TestShortenedLists(t *testing.T) {
 	x, y := expr.X(0), expr.X(1)
 	double, add := x.Mul(expr.C(2.3)), x.Add(y)
@@ -65,7 +66,7 @@ func TestShortenedLists(t *testing.T) {
 			a := w.made(dtype.F32, double, w.old(dtype.F32))
 			b := w.made(dtype.F32, add, a, w.old(dtype.F32))
 			a.Buf.Free()
-			w.keep(w.made(dtype.F32, x.Max(expr.C(0)), b)) // takes the memory of a
+			w.keep(w.made(dtype.F32, x.Max(expr.C(0)), b)) // the result uses the memory of a
 			b.Buf.Free()
 		}, 3, 1},
 		"rounded between": {func(w *fixedList) {
@@ -100,7 +101,7 @@ func TestShortenedLists(t *testing.T) {
 			w.sum(a)
 			b := w.made(dtype.F32, double, a)
 			a.Buf.Free()
-			w.keep(w.made(dtype.F32, add, b, b)) // takes the memory of a
+			w.keep(w.made(dtype.F32, add, b, b)) // the result uses the memory of a
 			b.Buf.Free()
 		}, 4, 3},
 		"nobody reads it": {func(w *fixedList) {
@@ -170,7 +171,8 @@ func TestShortenedLists(t *testing.T) {
 	}
 }
 
-// TestUnshortened checks that a graph of several streams or devices says why it was not shortened.
+// TestUnshortened makes graphs of several streams or devices. They must keep all operations and
+// return the reason.
 func TestUnshortened(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=16MiB")
 	must(t, err)
@@ -210,8 +212,8 @@ func (picky) ModuleLoadData([]byte, cu.JITOptions) (cu.Module, error) {
 	return 0, &cu.Error{Call: "cuModuleLoadData", Result: cu.ErrInvalidPTX}
 }
 
-// TestShortenedKernelsRefused checks that replays run the recorded list, and that the graph says
-// why, if the driver refuses a kernel of the shortened list.
+// TestShortenedKernelsRefused makes the driver refuse a kernel of the shortened list. Replays must
+// then run the recorded list, and Unshortened must return the reason.
 func TestShortenedKernelsRefused(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2)
@@ -245,8 +247,8 @@ func (f fullOnce) GraphInstantiate(g cu.Graph) (cu.GraphExec, error) {
 	return 0, &cu.Error{Call: "cuGraphInstantiate", Result: cu.ErrOutOfMemory}
 }
 
-// TestShortenedFails checks that Finish tries the recorded list only if a kernel is refused. It
-// must report any other error.
+// TestShortenedFails checks that Finish uses the recorded list only if the driver refuses a merged
+// kernel. It must return any other error.
 func TestShortenedFails(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	refused := 0

@@ -8,11 +8,12 @@ import (
 	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
-// The emulator checks that work uses a block only between the nodes that begin and end the block. A
-// merged item may use a block earlier or later than the recorded work. The block's begin or end
-// then moves too.
+// The emulator checks that work uses a block only between the nodes that begin and end the block.
+// When operations are merged, the merged operation may use a block earlier or later than the
+// recorded ones. The begin or end of the block is then moved as well.
 
-// nodePlace is a position in a list: before, at, or after the node with an index.
+// nodePlace is a position in the list of recorded nodes: before, at, or after the node with an
+// index.
 type nodePlace struct {
 	node int
 	when int
@@ -28,7 +29,7 @@ func (p nodePlace) compare(q nodePlace) int {
 	return cmp.Or(cmp.Compare(p.node, q.node), cmp.Compare(p.when, q.when))
 }
 
-// placedNode is a piece of a list with its position.
+// placedNode is a node with its position in the list.
 type placedNode struct {
 	nodePlace
 	recorded
@@ -38,18 +39,22 @@ type placedNode struct {
 type markedBlock struct {
 	span       worklist.Span
 	begin, end recorded
-	from, to   nodePlace // positions of the begin and the end; to.node is the constant never if there is no end
-	first      int       // the recorded index of the begin
-	last       int       // the recorded index of the end
-	moved      bool
-	group      *markedBlock // blocks that share memory at the same time form one group; see top
+	// from and to are the positions of the begin and the end. If the block has no end, to.node is
+	// the constant never.
+	from, to nodePlace
+	first    int // index of the recorded begin
+	last     int // index of the recorded end
+	moved    bool
+	// another block of the group of blocks that share memory at the same time; the method top
+	// returns the group's representative
+	group *markedBlock
 }
 
 const never = math.MaxInt
 
 type blockList struct {
 	blocks []*markedBlock // in the order of their begins
-	// ends of whole segments that the recording took over, which have no begin
+	// ends of whole segments that the recording took over, and whose begin was not recorded
 	segments []recorded
 }
 
@@ -75,9 +80,9 @@ func blocksOf(nodes []recorded) *blockList {
 	return list
 }
 
-// uses extends the life of blocks. The recorded work w, at node n, is now a part of the merged item
-// it, which runs at node to. If that item uses a block that w used, the block must be alive at node
-// to.
+// uses extends the life of blocks. The recorded operation w at node n has become a part of the
+// merged item it, which runs at node to. If that item uses a block that w used, the block must be
+// alive at node to.
 func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 	own := worklist.Of(w.op, nil)
 	for _, s := range slices.Concat(own.Reads, own.Writes) {
@@ -95,9 +100,9 @@ func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 	}
 }
 
-// lasts extends the life of the blocks that hold a result of the recorded work w at node n. They
-// live at least until the position in the parameter to. This is needed if later work that computes
-// the same as w was dropped: what reads its result now reads the result of w.
+// lasts extends the life of the blocks that hold a result of the recorded operation w at node n.
+// They must live at least until the position to. This is needed if a later operation that computes
+// the same as w was dropped, because its readers now read the result of w.
 func (list *blockList) lasts(w *recorded, n int, result worklist.Span, to nodePlace) {
 	if !slices.ContainsFunc(worklist.Of(w.op, nil).Writes, result.Meets) {
 		return
@@ -109,7 +114,7 @@ func (list *blockList) lasts(w *recorded, n int, result worklist.Span, to nodePl
 	}
 }
 
-// at returns the blocks that held a part of a range when node n was recorded.
+// at returns the blocks that overlapped the range s when node n was recorded.
 func (list *blockList) at(n int, s worklist.Span) (found []*markedBlock) {
 	for _, b := range list.blocks {
 		if b.first <= n && n <= b.last && b.span.Meets(s) {

@@ -22,8 +22,8 @@ type randomList struct {
 	r     *recording
 	s     device.Stream
 	shape shape.Dims
-	older []device.View // tensors that were created before the recording
-	live  []device.View // tensors that the recording created
+	older []device.View // tensors that exist before the recording
+	live  []device.View // tensors that the recording allocated
 }
 
 var listTypes = []dtype.Type{dtype.F32, dtype.F32, dtype.BF16, dtype.F16, dtype.I64, dtype.Bool, dtype.U8}
@@ -79,7 +79,7 @@ func (w *randomList) source(dims shape.Dims) device.View {
 
 func (w *randomList) run(op device.Op) { w.t.Helper(); must(w.t, device.Run(w.d, w.s, op)) }
 
-// program returns a random program for these operands, whose values stay small.
+// program returns a random program for these operands. Its values stay small.
 func (w *randomList) program(outs []dtype.Type, ins []device.View) *expr.Program {
 	types := make([]dtype.Type, len(ins))
 	for i := range ins {
@@ -134,11 +134,11 @@ func (w *randomList) step() {
 		p := w.program([]dtype.Type{dtype.F32}, views(in))
 		sum, out := w.dense(w.s, dtype.F32, dims), w.dense(w.s, dtype.F32, dims)
 		w.run(&device.Reduce{Reduction: &device.Reduction{Kind: device.ReduceKind(w.rand.IntN(4)), Map: p}, Out: sum, Ins: views(in), Params: w.params(p)})
-		// this makes the values small again
+		// makes the values small again
 		w.run(&device.Map{Program: lower(expr.X(0).Max(expr.C(-4)).Min(expr.C(4)), 1), Outs: views(out), Ins: views(sum)})
 		sum.Buf.Free()
 		w.live = append(w.live, out)
-	case 5, 6: // in place, also on a part of a tensor
+	case 5, 6: // writes in place, also to a part of a tensor
 		list := slices.Concat(w.older, w.live)
 		out := list[w.rand.IntN(len(list))]
 		if w.rand.IntN(2) == 0 {
@@ -175,13 +175,13 @@ func (w *randomList) step() {
 	}
 }
 
-// begin sets the tensors that are older than the recording to random values.
+// begin sets the tensors that exist before the recording to random values.
 func (w *randomList) begin(seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 9))
 	for _, v := range w.older {
 		var b []byte
 		for range v.Size() {
-			x := 4*r.Float64() - 1.3 // sums of such values depend on their order
+			x := 4*r.Float64() - 1.3 // sums of these values depend on the order of the additions
 			if !v.Type.IsFloat() {
 				x = float64(r.IntN(2))
 			}
@@ -194,7 +194,7 @@ func (w *randomList) begin(seed uint64) {
 	}
 }
 
-// visible returns the bytes that the program can read after a replay.
+// visible returns all bytes that a program could read after a replay.
 func (w *randomList) visible() (all [][]byte) {
 	for _, v := range slices.Concat(w.older, w.live) {
 		b := make([]byte, v.Size()*v.Type.Size())
@@ -204,8 +204,8 @@ func (w *randomList) visible() (all [][]byte) {
 	return all
 }
 
-// compare ends the recording. It compares replays of the whole list with replays of the shortened
-// list, and returns the numbers of operations.
+// compare ends the recording. It compares replays of the recorded list with replays of the
+// shortened list, and returns both numbers of operations.
 func (w *randomList) compare(seed uint64) (whole, short int) {
 	t, r := w.t, w.r
 	t.Helper()
@@ -254,9 +254,9 @@ func listing(list []recorded) (text string) {
 	return text
 }
 
-// TestShortenedRandomly checks that replays of the shortened list give the same bits as replays of
-// the whole list, in all memory that the program can read. The emulator checks that no work uses a
-// block too early or too late.
+// TestShortenedRandomly records random lists. Replays of the shortened list must give the same bits
+// as replays of the recorded list, in all memory that the program can read. The emulator checks
+// that no work uses a block too early or too late.
 func TestShortenedRandomly(t *testing.T) {
 	seeds := uint64(100)
 	if testing.Short() {

@@ -14,12 +14,12 @@ import (
 )
 
 // Spill says that a driver's compiler gave a kernel of the library local memory, which lies outside
-// the multiprocessor. The kernels are written to need none, so the compiler has spilt registers.
+// the multiprocessor. The kernels are written to need none, so the compiler had too few registers.
 // The results are right, but the kernel is slower than it could be.
 type Spill struct {
 	Kernel string `json:"kernel"`
-	Bytes  int    `json:"bytes"` // local memory of each thread
-	// the compute capability that the kernel was compiled for, such as "9.0"
+	Bytes  int    `json:"bytes"` // size of the local memory of each thread in bytes
+	// compute capability for which the kernel was compiled, such as "9.0"
 	Capability string `json:"compute_capability"`
 	// newest CUDA version that the driver supports, such as "12.4"
 	Driver string `json:"driver_version"`
@@ -32,7 +32,7 @@ func (s Spill) String() string {
 		s.Driver, s.Kernel, s.Bytes, s.Capability)
 }
 
-// spills collects the Spills that a driver's devices have found.
+// spills collects the spills that a driver's devices have found.
 type spills struct {
 	mu   sync.Mutex
 	list []Spill
@@ -73,8 +73,8 @@ func ordered(list []Spill) []Spill {
 // dotted formats a compute capability times ten: 90 as "9.0".
 func dotted(sm int) string { return fmt.Sprintf("%d.%d", sm/10, sm%10) }
 
-// noteLocalMemory checks whether a kernel that has just been loaded uses local memory. The device's
-// context is current.
+// noteLocalMemory records a spill if a kernel that has just been loaded uses local memory. The
+// device's context is current.
 func (d *Device) noteLocalMemory(k *kernels.Kernel, fn cu.Function) error {
 	if k.Foreign {
 		return nil
@@ -104,19 +104,19 @@ func (d *Device) noteLocalMemory(k *kernels.Kernel, fn cu.Function) error {
 	return nil
 }
 
-// spillSuffix ends the names of record files. A name begins with the name of the file that holds
-// the machine code.
+// spillSuffix ends the names of files that record spills. The rest of the name is that of the file
+// with the kernel's machine code.
 const spillSuffix = ".spill"
 
-// recordSpill writes a record to the folder of the machine code. A failure to write is ignored, as
-// for machine code.
+// recordSpill writes a spill to the folder of compiled kernels. Like the cache of machine code, it
+// ignores a failure to write.
 func (c *cubinCache) recordSpill(ptx string, sm int, v cu.Version, s Spill) {
 	if b, err := json.Marshal(s); err == nil {
 		c.write(c.path(ptx, sm, v)+spillSuffix, b)
 	}
 }
 
-// spills reads the records. It skips files that are no valid records.
+// spills reads the recorded spills. It skips files that are not valid.
 func (c *cubinCache) spills() (list []Spill) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
@@ -137,8 +137,10 @@ func (c *cubinCache) spills() (list []Spill) {
 // KernelAttributes describes the code that a driver's compiler made of a kernel:
 // CUfunction_attribute of cuda.h. Sizes are in bytes.
 type KernelAttributes struct {
-	Registers int // registers of a thread; an emulated GPU, which has no compiler, assumes 32
-	// local memory of a thread: arrays that the kernel declares, and spilt registers
+	// Registers is the number of registers of a thread. An emulated GPU, which has no compiler,
+	// assumes 32.
+	Registers int
+	// local memory of a thread: arrays that the kernel declares, and registers that did not fit
 	Local      int
 	Shared     int // static shared memory of a block
 	Constant   int
@@ -146,8 +148,8 @@ type KernelAttributes struct {
 }
 
 // KernelAttributes loads a program's own kernel, if it is not loaded yet, and returns its
-// attributes. Local memory of such a kernel is reported only here. The error is a *[device.Fault]
-// if the driver refuses the kernel, or a *[device.OperandError] if k is nil.
+// attributes. The local memory of such a kernel does not appear in [Device.Spills]. The error is a
+// *[device.Fault] if the driver refuses the kernel, or a *[device.OperandError] if k is nil.
 func (d *Device) KernelAttributes(k *Kernel) (KernelAttributes, error) {
 	if k == nil {
 		return KernelAttributes{}, d.refusal("kernel attributes", "kernel", "nil")

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// spilling returns a device on which each kernel gets the local memory that the function local
-// returns. The result warned points to the device's warnings.
+// spilling returns a device on which the function local gives the local memory of each kernel. The
+// result warned points to the spills that were reported.
 func spilling(t *testing.T, dir string, local func(kernel string) int) (d *Device, warned *[]Spill) {
 	t.Helper()
 	e, err := emu.New(emu.Config{Memory: 16 << 20, Spill: local})
@@ -29,7 +29,7 @@ func spilling(t *testing.T, dir string, local func(kernel string) int) (d *Devic
 }
 
 // TestSpills checks that a spill is reported once, listed, and recorded for later processes. The
-// program continues.
+// program must continue.
 func TestSpills(t *testing.T) {
 	dir := t.TempDir()
 	d, warned := spilling(t, dir, func(string) int { return 40 })
@@ -53,8 +53,8 @@ func TestSpills(t *testing.T) {
 	if must(t, err); p.SpillingKernels != len(list) {
 		t.Errorf("the properties tell of %d kernels, want %d", p.SpillingKernels, len(list))
 	}
-	// A later process, which loads no kernel, reads the record. It skips invalid records, and
-	// records of another driver.
+	// A later process must read the record without loading the kernel. It must skip invalid
+	// records, and records of another driver.
 	must(t, os.WriteFile(filepath.Join(dir, "0"+spillSuffix), []byte("{}"), 0o600))
 	d.p.cubins.recordSpill("text", 80, d.p.version, Spill{Kernel: "other", Bytes: 8, Capability: "8.0", Driver: "12.4"})
 	later, silent := spilling(t, dir, nil)
@@ -66,8 +66,8 @@ func TestSpills(t *testing.T) {
 	}
 }
 
-// TestNoSpills checks that the library's kernels need no local memory, and that a program's own
-// kernels are not reported.
+// TestNoSpills checks that the library's kernels need no local memory. A program's own kernels must
+// not be reported.
 func TestNoSpills(t *testing.T) {
 	d, warned := spilling(t, t.TempDir(), func(kernel string) int {
 		if kernel == "mine" {

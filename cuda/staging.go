@@ -11,41 +11,40 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// These are sizes of the page-locked memory through which a device uploads pageable memory. An
-// upload of more than stagedSmall bytes fills chunks of its own, one after the other. Smaller
-// uploads share a chunk.
+// Sizes of the page-locked memory through which a device uploads ordinary memory. An upload of more
+// than stagedSmall bytes fills chunks of its own, one after the other. Smaller uploads share a
+// chunk.
 const (
 	stagedChunk  = 1 << 20
 	stagedChunks = 4
 	stagedSmall  = stagedChunk / 4
 )
 
-// staging is a device's ring of page-locked memory. CUDA does not promise that pageable memory has
-// been read when the call of the copy returns ("API synchronization behavior" in NVIDIA's reference
-// of the driver API). But the program may change its memory as soon as an upload has returned. So
-// an upload is first copied to the ring. The driver reads it from there, and the memory is then
-// reused.
+// staging is a device's ring of page-locked memory for uploads. CUDA may read ordinary memory after
+// the call of a copy has returned ("API synchronization behavior" in NVIDIA's reference of the
+// driver API). But the program may change its memory as soon as an upload has returned. So an
+// upload is first copied to the ring, and the driver reads it from there.
 //
-// A small upload costs a copy within the host and one driver call, because a chunk is marked only
-// when it is full. Chunks are allocated when they are needed.
+// A small upload costs a copy within the host and one driver call. An event is recorded only when a
+// chunk is full. Chunks are allocated when they are needed.
 type staging struct {
-	mu     sync.Mutex // guards the fields below it, and copies into the open chunk
-	freed  sync.Cond  // signals that a chunk was sealed or freed
-	sealed []*chunk   // full chunks, whose copies may still run; the oldest first
-	open   *chunk     // chunk that small uploads share; nil if there is none
-	made   int        // number of chunks, including those that goroutines are filling
+	mu     sync.Mutex // guards the other fields, and copies into the open chunk
+	freed  sync.Cond  // signals that the ring got a full chunk, or lost one
+	sealed []*chunk   // full chunks whose copies may still run, the oldest first
+	open   *chunk     // chunk that small uploads are filling; nil if there is none
+	made   int        // number of allocated chunks, including those that goroutines are filling
 }
 
-// chunk is one piece of the ring.
 type chunk struct {
-	mem   []byte
-	used  int         // number of bytes that uploads have filled
-	on    []cu.Stream // streams that copy from the chunk and have not been marked after their copies yet
-	marks []cu.Event  // events after copies
+	mem  []byte
+	used int // number of bytes that uploads have used
+	// on lists streams with copies from the chunk after which no event was recorded yet.
+	on    []cu.Stream
+	marks []cu.Event // events after the copies from the chunk
 }
 
-// stage copies b to the device's address dst, in the order of the stream. It returns when b has
-// been read. The device's context is current.
+// stage queues a copy of b to the device's address dst. It returns when b has been read. The
+// device's context is current.
 func (d *Device) stage(s *stream, dst uint64, b []byte) error {
 	if d.p.meta { // the device has no memory, so the copy reads nothing
 		return d.sendPageable(s, dst, b)
@@ -72,7 +71,7 @@ func (d *Device) stage(s *stream, dst uint64, b []byte) error {
 	return nil
 }
 
-// stageSmall does the same as stage, for an upload that shares a chunk.
+// stageSmall is stage for an upload that shares a chunk with others.
 func (d *Device) stageSmall(s *stream, to uint64, b []byte) error {
 	r := &d.staging
 	r.mu.Lock()
@@ -115,8 +114,8 @@ func (d *Device) fillChunk(c *chunk, s *stream, dst uint64, b []byte) error {
 	return nil
 }
 
-// sendPageable copies directly from pageable memory and waits until it has been read. It is used
-// when there is no page-locked memory.
+// sendPageable copies directly from ordinary memory and waits for the copy. It is used when there
+// is no page-locked memory.
 func (d *Device) sendPageable(s *stream, to uint64, b []byte) error {
 	err := d.api.MemcpyHtoDAsync(cu.DevicePtr(to), unsafe.Pointer(&b[0]), uint64(len(b)), s.handle)
 	if err == nil && !d.p.meta {
@@ -126,14 +125,14 @@ func (d *Device) sendPageable(s *stream, to uint64, b []byte) error {
 	return d.fault("", err)
 }
 
-// takeChunk does the same as nextChunk, for callers that do not hold the ring's mu.
+// takeChunk is nextChunk for callers that do not hold the ring's mu.
 func (d *Device) takeChunk() (*chunk, error) {
 	d.staging.mu.Lock()
 	defer d.staging.mu.Unlock()
 	return d.nextChunk()
 }
 
-// sealChunk returns a full chunk to the ring. The chunk is reused when its copies have run.
+// sealChunk puts a full chunk into the ring. The chunk is reused when its copies have run.
 func (d *Device) sealChunk(c *chunk) {
 	r := &d.staging
 	d.mark(c)
@@ -143,8 +142,8 @@ func (d *Device) sealChunk(c *chunk) {
 	r.freed.Broadcast()
 }
 
-// mark records an event after the copies from a chunk, on each stream. If that fails for a stream,
-// the next user of the chunk waits for the whole stream.
+// mark records an event on each stream that copies from the chunk. If that fails for a stream, the
+// next user of the chunk waits for the whole stream.
 func (d *Device) mark(c *chunk) {
 	left := c.on[:0]
 	for _, s := range c.on {
@@ -157,9 +156,10 @@ func (d *Device) mark(c *chunk) {
 	c.on = left
 }
 
-// nextChunk returns a chunk that no copy reads any more: the oldest one, a new one, or the oldest
-// one after a wait. It returns nil if there is no page-locked memory. The caller holds the ring's
-// mu, which nextChunk releases while it waits.
+// nextChunk returns a chunk from which no copy reads any more. This is the oldest one if its copies
+// have run, or else a new one. If neither is possible, it waits for the oldest one. It returns nil
+// if there is no page-locked memory. The caller holds the ring's mu, which nextChunk releases while
+// it waits.
 func (d *Device) nextChunk() (*chunk, error) {
 	r := &d.staging
 	for {
@@ -187,11 +187,12 @@ func (d *Device) nextChunk() (*chunk, error) {
 			}
 			return c, nil
 		}
-		r.freed.Wait() // waits, because other goroutines are filling all chunks
+		r.freed.Wait() // other goroutines are filling all chunks
 	}
 }
 
-// oldest removes and returns the chunk that was sealed first. The ring's mu is held.
+// oldest removes and returns the chunk that was put into the ring first. The caller holds the
+// ring's mu.
 func (r *staging) oldest() *chunk {
 	c := r.sealed[0]
 	r.sealed = slices.Delete(r.sealed, 0, 1)
@@ -237,8 +238,8 @@ func (d *Device) emptied(c *chunk) {
 	c.used, c.on, c.marks = 0, c.on[:0], c.marks[:0]
 }
 
-// newChunk allocates a chunk. It returns nil if there is no page-locked memory. The ring's mu is
-// held.
+// newChunk allocates a chunk. It returns nil if there is no page-locked memory. The caller holds
+// the ring's mu.
 func (d *Device) newChunk() (*chunk, error) {
 	p := &d.p.pinned
 	p.mu.Lock()

@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// late returns a driver that copies pageable memory as late as CUDA allows, and its first device.
+// late returns a driver that copies ordinary memory as late as CUDA allows, and its first device.
 func late(t *testing.T, c emu.Config) (*emu.Driver, *Device) {
 	t.Helper()
 	c.Pageable = emu.PageableLate
@@ -40,9 +40,9 @@ func pattern(seed, n int) []byte {
 	return b
 }
 
-// TestUploadHasReadItsSource checks that a source may be changed as soon as Upload has returned,
-// whatever its size, the stream and the schedule. Upload takes another path for each of the tested
-// sizes.
+// TestUploadHasReadItsSource changes the source of an upload as soon as Upload has returned. The
+// device must get the old bytes for every size, stream and schedule. Each of the sizes takes a
+// different path in Upload.
 func TestUploadHasReadItsSource(t *testing.T) {
 	for seed := range uint64(3) {
 		e, d := late(t, emu.Config{Memory: 64 << 20, Seed: seed})
@@ -84,13 +84,12 @@ func TestUploadHasReadItsSource(t *testing.T) {
 		if n := d.EmptyPinned(); n != stagedChunks*stagedChunk || d.PinnedStats().Reserved != 0 || HostMemoryStats(d)["staging_bytes.freed"] != int64(n) {
 			t.Errorf("seed %d: %d bytes came back, %+v", seed, n, d.PinnedStats())
 		}
-		must(t, d.Upload(a, all[0].at, 0, []byte{9})) // the ring must also work after it was emptied
+		must(t, d.Upload(a, all[0].at, 0, []byte{9})) // the ring must still work after emptyStaging
 	}
 }
 
-// TestDirectPageableCopyIsFound checks that the emulated driver, which can copy pageable memory
-// late, finds a copy that is not staged. It must report the copy if the program changes the memory
-// before it is copied.
+// TestDirectPageableCopyIsFound queues a copy from ordinary memory without staging, and changes the
+// memory. The emulated driver must report this.
 func TestDirectPageableCopyIsFound(t *testing.T) {
 	_, d := late(t, emu.Config{Memory: 16 << 20})
 	x := empty(t, d, nil, 64)
@@ -98,14 +97,14 @@ func TestDirectPageableCopyIsFound(t *testing.T) {
 	must(t, d.enter())
 	must(t, d.api.MemcpyHtoDAsync(cu.DevicePtr(x.Buf.Addr()), unsafe.Pointer(&src[0]), 256, d.main.handle))
 	d.leave()
-	clear(src) // a program may reuse src in this way once the call has returned
+	clear(src) // a program may change src in this way after the call
 	var access *emu.AccessError
 	if err := d.Download(nil, make([]byte, 256), x.Buf, 0); !errors.As(err, &access) || !strings.Contains(access.Why, "changed since the call") {
 		t.Errorf("a copy that read its source late: %v", err)
 	}
 }
 
-// TestSmallUploadsAreCheap checks that small uploads share memory. They must need no wait, no
+// TestSmallUploadsAreCheap checks that small uploads share a chunk. They must cause no wait, no Go
 // allocation, and no page-locked memory beyond the first chunk.
 func TestSmallUploadsAreCheap(t *testing.T) {
 	e, d := late(t, emu.Config{Memory: 16 << 20})
@@ -132,16 +131,16 @@ func TestSmallUploadsAreCheap(t *testing.T) {
 	}
 }
 
-// copylessDriver is a driver that accepts copies from the host and does nothing. The test then
-// counts only this package's allocations.
+// copylessDriver accepts copies from the host and does nothing, so that the test counts only this
+// package's allocations.
 type copylessDriver struct{ cu.API }
 
 func (copylessDriver) MemcpyHtoDAsync(cu.DevicePtr, unsafe.Pointer, uint64, cu.Stream) error {
 	return nil
 }
 
-// TestStagingConcurrently tests uploads of several goroutines, on more streams than there are
-// chunks, while other goroutines empty the ring.
+// TestStagingConcurrently uploads from several goroutines on more streams than there are chunks.
+// Other goroutines empty the ring at the same time.
 func TestStagingConcurrently(t *testing.T) {
 	_, d := late(t, emu.Config{Memory: 128 << 20, Seed: 5})
 	var wg sync.WaitGroup
@@ -174,12 +173,14 @@ func TestStagingConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// TestUploadWithoutPinnedMemory checks that an upload waits until its source has been read if there
-// is no page-locked memory.
+// TestUploadWithoutPinnedMemory checks uploads if there is no page-locked memory. Upload must then
+// wait until its source has been read.
 func TestUploadWithoutPinnedMemory(t *testing.T) {
 	none := false
 	e, d := late(t, emu.Config{Memory: 64 << 20, NoHost: func() bool { return none }})
-	none = true // no page-locked memory from here on; the device already has the rest that it needs
+	// From here on there is no page-locked memory. The device already has all that it needs apart
+	// from the ring.
+	none = true
 	for _, n := range []int{16, stagedSmall + 1, 3 * stagedChunk} {
 		buf, err := d.Alloc(n, nil, device.Origin{Op: "test"})
 		must(t, err)
@@ -201,16 +202,16 @@ func TestUploadWithoutPinnedMemory(t *testing.T) {
 	if n := e.Stats().PageableHtoD; n != 3 || d.PinnedStats().Reserved != stagedChunk {
 		t.Errorf("when there is memory again: %d copies, %+v", n, d.PinnedStats())
 	}
-	none = true // a request for page-locked memory then takes back the ring's memory
+	none = true // allocations of page-locked memory must now free the ring's chunks
 	must(t, d.Synchronize())
 	if _, err := d.AllocPinned(100, device.Origin{}); !errors.Is(err, device.ErrOutOfMemory) || d.PinnedStats().Reserved != 0 {
 		t.Errorf("%v, %+v", err, d.PinnedStats())
 	}
 }
 
-// TestTrainingsWithLateCopies checks that trainings give the same bits with late copies as with
-// usual ones, and copy nothing directly from pageable memory. They use fed graphs, tables of many
-// tensors, clipping and loss scaling.
+// TestTrainingsWithLateCopies runs trainings on a driver that copies ordinary memory late. They
+// must give the same bits as usual, and copy nothing directly from ordinary memory. They use graphs
+// with new data, multi-tensor kernels, clipping and loss scaling.
 func TestTrainingsWithLateCopies(t *testing.T) {
 	for _, half := range []bool{false, true} {
 		var losses [2][]float64

@@ -17,13 +17,13 @@ import (
 type stream struct {
 	dev      *Device
 	handle   cu.Stream
-	slot     int                  // index of the stream's record of index errors
-	priority int                  // priority in the driver's numbers: lower is more urgent
-	rec      atomic.Pointer[lane] // the lane that records the stream's work; nil if the stream is not being recorded
-	// for a stream that is not the recording's first stream on this device: that first stream;
-	// otherwise nil
+	slot     int // index of the stream's record for index errors
+	priority int // the driver's priority, where lower is more urgent
+	// lane that records the stream's work; nil if it is not being recorded
+	rec atomic.Pointer[lane]
+	// the recording's first stream on this device, if that is another stream; otherwise nil
 	main *stream
-	// slots of this stream and of the streams for which it has waited
+	// set of the slots of this stream and of the streams for which it has waited
 	mask atomic.Uint64
 }
 
@@ -32,28 +32,28 @@ var (
 	_ device.Event  = (*event)(nil)
 )
 
-// idleStream is a driver's stream whose Go value is garbage.
+// idleStream is a driver stream whose Go value is garbage.
 type idleStream struct {
 	priority int
 	handle   cu.Stream
 	slot     int
 }
 
-// streamPool keeps the driver streams whose Go values are garbage. A stream is never destroyed,
-// because work may be queued on it, and blocks of memory depend on its order. A later
-// [Device.NewStream] with that stream's priority reuses it.
+// streamPool holds driver streams whose Go values are garbage. A later [Device.NewStream] with the
+// same priority reuses them. Streams are never destroyed, because work may be queued on them, and
+// blocks of memory depend on their order.
 type streamPool struct {
 	mu            sync.Mutex
 	idle          []idleStream
-	next          int // next free slot
-	least, urgent int // the driver's priorities; lower numbers are more urgent
+	next          int // next unused slot for index errors
+	least, urgent int // range of the driver's priorities, where lower is more urgent
 	made          map[cu.Stream]madeAt
 }
 
-// madeAt is the call stack of the request for a stream.
+// madeAt is the call stack of the call that created a stream.
 type madeAt [16]uintptr
 
-// note stores the call stack of the request for stream h.
+// note stores the call stack of the call that created the stream h.
 func (p *streamPool) note(h cu.Stream, at madeAt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,8 +90,8 @@ func (p *streamPool) put(s idleStream) {
 	p.mu.Unlock()
 }
 
-// newStream creates a stream. The priority is in the driver's numbers, in which lower is more
-// urgent. The device's context is current.
+// newStream creates a stream with a priority of the driver, where lower is more urgent. The
+// device's context is current.
 func (d *Device) newStream(priority int) (*stream, error) {
 	p := d.streams
 	priority = min(max(priority, p.urgent), p.least)
@@ -160,10 +160,10 @@ func (d *Device) stream(op string, s device.Stream) (*stream, error) {
 func (s *stream) own() uint64           { return 1 << s.slot }
 func (s *stream) Device() device.Device { return s.dev }
 
-// ID returns the driver's handle.
+// ID returns the driver's handle of the stream.
 func (s *stream) ID() uint64 { return uint64(s.handle) }
 
-// Record returns an event that marks the work queued so far.
+// Record returns an event after the work queued so far.
 func (s *stream) Record() (device.Event, error) {
 	if l := s.rec.Load(); l != nil {
 		return l.mark(), nil
@@ -206,8 +206,8 @@ func (s *stream) Wait(e device.Event) error {
 	return nil
 }
 
-// follow records that later work of s comes after the work of the streams in mask. A wait for s
-// then also reports their index errors.
+// follow records that later work of s runs after the work of the streams whose slots are in mask. A
+// wait for s then also reports their index errors.
 func (s *stream) follow(mask uint64) {
 	s.mask.Or(mask)
 	if s.main != nil {
@@ -233,7 +233,7 @@ func (s *stream) synchronize() error {
 
 var errReleased = errors.New("cuda: the event has been released")
 
-// event is a mark in a stream.
+// event is a driver event after work of a stream.
 type event struct {
 	s        *stream
 	handle   cu.Event
@@ -241,10 +241,10 @@ type event struct {
 	released atomic.Bool
 }
 
-// Done reports whether the work before the mark is done. It returns true if the device has failed.
+// Done reports whether the work before the event is done. It returns true if the device has failed.
 func (e *event) Done() bool { return e.released.Load() || e.s.dev.done(e.handle) }
 
-// Wait blocks until the work before the mark is done, and returns an error of that work.
+// Wait blocks until the work before the event is done, and returns an error of that work.
 func (e *event) Wait() error {
 	if e.released.Load() {
 		return errReleased
@@ -266,14 +266,13 @@ func (e *event) Wait() error {
 	return nil
 }
 
-// Release gives the event back. Waits that have begun continue.
+// Release gives the event back to the pool of events. Waits that have begun continue.
 func (e *event) Release() {
 	if !e.released.Swap(true) {
 		e.s.dev.recycle(e.handle)
 	}
 }
 
-// eventPool keeps events for reuse.
 type eventPool struct {
 	mu   sync.Mutex
 	free []cu.Event
@@ -320,7 +319,7 @@ func (d *Device) done(h cu.Event) bool {
 	defer d.leave()
 	ok, err := d.api.EventQuery(h)
 	if err != nil {
-		_ = d.fault("", err) // the device keeps a sticky fault, and returns it from a later call
+		_ = d.fault("", err) // a sticky fault is stored in the device, and a later call returns it
 		return true
 	}
 	return ok
@@ -329,7 +328,7 @@ func (d *Device) done(h cu.Event) bool {
 // Stream is a queue of a GPU's work: torch.cuda.Stream. Every stream of this package's devices
 // implements it, so a type assertion turns a [device.Stream] of a GPU into a Stream.
 //
-// Ops on tensors synchronize streams by themselves. An op waits for the streams that wrote its
+// Ops on tensors synchronize streams automatically. An op waits for the streams that wrote its
 // operands, and memory is reused only when all streams are done with it. Explicit events and waits
 // are for work outside of tensors, and for measurements.
 //
@@ -337,11 +336,11 @@ func (d *Device) done(h cu.Event) bool {
 // tensor.Stream a scope queues its work on a stream (torch's with torch.cuda.stream(s)).
 type Stream interface {
 	device.Stream
-	// Priority returns the priority that NewStream got, clamped to [PriorityRange]. Higher is more
-	// urgent.
+	// Priority returns the priority that was passed to NewStream, clamped to [PriorityRange]. A
+	// higher priority is more urgent.
 	Priority() int
 	// Query reports whether all work queued so far is done, without waiting. The error is a fault
-	// in that work, or a *[device.RecordError] while the stream's work is being recorded.
+	// of that work, or a *[device.RecordError] while the stream's work is being recorded.
 	Query() (done bool, err error)
 	// WaitStream makes later work of this stream wait for the work queued on the given stream so
 	// far. The host does not wait, except if the given stream belongs to another driver, such as

@@ -11,8 +11,8 @@ import (
 
 var seeds = []int{0, 1, 2, 3, 4, 5}
 
-// TestStreamsUnderAdversarialOrder checks that results depend only on events, even if streams run
-// very late. Buffers are freed while another stream still reads them, and the stream that owns them
+// TestStreamsUnderAdversarialOrder runs streams as late as possible. Results must depend only on
+// events. Buffers are freed while another stream still reads them, and the stream that owns them
 // allocates memory again.
 func TestStreamsUnderAdversarialOrder(t *testing.T) {
 	for _, seed := range seeds {
@@ -32,14 +32,14 @@ func testStreams(t *testing.T, d *Device, seed int) {
 		x := floats(t, d, a, fill(float32(i), n)...)
 		y := empty(t, d, a, n)
 		must(t, apply(d, a, double, views(y), views(x)))
-		x.Buf.Free() // the next round reuses this memory on stream a, after the work queued here
+		x.Buf.Free() // the next iteration reuses this memory on stream a, after the work queued here
 		e, err := a.Record()
 		must(t, err)
 		must(t, b.Wait(e))
 		e.Release()
 		y.Buf.Use(b)
 		must(t, apply(d, b, plus, views(total), views(total, y)))
-		y.Buf.Free() // stream b may not have begun to read y
+		y.Buf.Free() // stream b may not have begun to read y yet
 	}
 	check(t, d, b, total, fill(2*66, n)...)
 	must(t, d.Synchronize())
@@ -80,8 +80,8 @@ func TestBetweenDevices(t *testing.T) {
 			w := empty(t, to, nil, n)
 			v.Buf.Use(s)
 			must(t, to.CopyFrom(s, w.Buf, 0, v.Buf, 0, 4*n))
-			// The variable s is a stream of the second device. The pool must wait for it before it
-			// reuses the memory.
+			// s is a stream of the second device. The pool must wait for it before it reuses the
+			// memory of v.
 			v.Buf.Free()
 			v = w
 		}
@@ -103,7 +103,7 @@ func testEvents(t *testing.T, d *Device) {
 	must(t, apply(d, a, double, views(x), views(x)))
 	e, err := a.Record()
 	must(t, err)
-	for !e.Done() { // each query makes an emulated device execute a little more work
+	for !e.Done() { // each query lets the emulated device execute a little more work
 	}
 	must(t, e.Wait())
 	e.Release()
@@ -124,7 +124,7 @@ func testEvents(t *testing.T, d *Device) {
 	must(t, a.Synchronize())
 }
 
-// hostEvent is an event of another driver.
+// hostEvent is an event of another driver, which the host must wait for.
 type hostEvent struct{}
 
 func (hostEvent) Done() bool  { return true }
@@ -148,8 +148,8 @@ func testOverlappingCopy(t *testing.T, d *Device) {
 	}
 }
 
-// TestConcurrentUse tests four goroutines that use a new device at the same time. They use the same
-// kernels for the first time, streams, events and memory.
+// TestConcurrentUse starts four goroutines that use a new device at the same time. They load the
+// same kernels, and use streams, events and memory.
 func TestConcurrentUse(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=32MiB,seed=7")
 	must(t, err)

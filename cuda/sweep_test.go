@@ -21,7 +21,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// sweepRow is a line of the file: a case and the times of its variants.
+// sweepRow is a line of the file of results: a case and the times of its variants.
 type sweepRow struct {
 	Case     string       `json:"case"`
 	Unit     string       `json:"unit"`
@@ -39,16 +39,16 @@ type sweepTimes struct {
 	Error  string  `json:"error,omitempty"`
 }
 
-// TestSweep measures the planners' choices and the alternatives. It writes a line of JSON for each
-// case to the file that FLAMBEAU_SWEEP names, for `compare report sweep`. FLAMBEAU_SWEEP_SECONDS
-// (240) limits its time, and FLAMBEAU_SWEEP_TRIAL=1 makes it small. Without a file it is small and
-// runs on an emulated GPU. It then compares the variants' results with the results of the planner's
-// choice.
+// TestSweep measures the kernels that the planner chooses, and alternatives. It writes a line of
+// JSON for each case to the file that FLAMBEAU_SWEEP names. The command "compare report sweep"
+// reads this file. FLAMBEAU_SWEEP_SECONDS (240 by default) limits the time. FLAMBEAU_SWEEP_TRIAL=1
+// makes the cases small. Without a file, the test runs small cases on an emulated GPU, and compares
+// the results of all variants.
 func TestSweep(t *testing.T) {
 	file, s := os.Getenv("FLAMBEAU_SWEEP"), sweep{T: t, trial: true, deadline: time.Now().Add(time.Hour)}
 	if file == "" {
 		s.d = emulated(t, "emulate,mem=64MiB")
-		s.d.p.folder = "" // the measured kernels are not mixed with those that a program uses
+		s.d.p.folder = "" // measured kernels are not printed to the folder of the program's kernels
 	} else {
 		d, err := Open(0)
 		must(t, err)
@@ -76,12 +76,12 @@ type sweep struct {
 	trial    bool
 	deadline time.Time
 	out      *os.File
-	buffers  map[dtype.Type][2]device.Buffer // random values, by type
+	buffers  map[dtype.Type][2]device.Buffer // two buffers of random values for each type
 	result   device.Buffer
 	scratch  device.Buffer
 }
 
-// n returns size, or in a trial the smaller size small.
+// n returns size, or small if the cases are to be small.
 func (s *sweep) n(size, small int) int {
 	if s.trial {
 		return small
@@ -109,7 +109,7 @@ func (s *sweep) memory(bytes int, t dtype.Type) device.Buffer {
 	return b
 }
 
-// input returns operand k of the case, with the given shape. The method out returns the result.
+// input returns operand k of the case with the given shape.
 func (s *sweep) input(k int, t dtype.Type, dims ...int) kernels.Operand {
 	return kernels.Operand{Addr: uint64(s.buffers[t][k].Addr()), Type: t, Layout: shape.Dense(shape.Of(dims...))}
 }
@@ -144,7 +144,7 @@ func (s *sweep) run() {
 	s.softmax("softmax_256M_f32", f, n, 1024)
 	s.reduce("sum_256M_f32", f, 1, n, 1)
 	if s.out == nil {
-		return // the cases below are of kinds that were measured above
+		return // the cases below repeat kinds of ops that were measured above
 	}
 	s.product("matmul_1024_f32", f, 1024, 1024, 1024, "NN")
 	s.product("matmul_2048_f32", f, 2048, 2048, 2048, "NN")
@@ -154,7 +154,7 @@ func (s *sweep) run() {
 	s.product("matmul_16x4096x4096_f32", f, 16, 4096, 4096, "NN")
 	s.product("matmul_256x256x65536_f32", f, 256, 256, 65536, "NN")
 	s.product("matmul_4096x4096x64_f32", f, 4096, 4096, 64, "NN")
-	s.product("matmul_2048x512x128_f32", f, 2048, 512, 128, "NT") // a product of the small GPT
+	s.product("matmul_2048x512x128_f32", f, 2048, 512, 128, "NT") // a matrix product of the small GPT
 	s.product("matmul_1024_bf16", h, 1024, 1024, 1024, "NN")
 	s.product("matmul_8192_bf16", h, 8192, 8192, 8192, "NN")
 	s.elementwise("relu_256M_bf16", relu, 1, h, n)
@@ -173,7 +173,8 @@ func (s *sweep) run() {
 	s.product("matmul_8192_f32", f, 8192, 8192, 8192, "NN")
 }
 
-// copying measures the driver's copy, which is the limit for all kernels that move memory.
+// copying measures a copy by the driver, which is the upper limit for all kernels that only move
+// memory.
 func (s *sweep) copying(size int) {
 	s.measure("copy", "GB/s", 2*float64(size)/1e9, 0, []kernels.Variant{{Name: "chosen"}}, func(kernels.Variant) error {
 		return s.d.CopyFrom(nil, s.result, 0, s.buffers[dtype.F32][0], 0, size)
@@ -189,7 +190,7 @@ func (s *sweep) elementwise(name string, e *expr.Expr, ins int, t dtype.Type, n 
 
 func (s *sweep) reduce(name string, t dtype.Type, rows, columns, axis int) {
 	if rows == 0 {
-		return // a trial has too few elements for this case
+		return // the small cases have too few elements
 	}
 	out := []int{rows, columns}
 	out[axis] = 1
@@ -201,13 +202,14 @@ func (s *sweep) reduce(name string, t dtype.Type, rows, columns, axis int) {
 func (s *sweep) softmax(name string, t dtype.Type, n, columns int) {
 	x := s.input(0, t, n/columns, columns)
 	if x.Shape.At(0) == 0 {
-		return // a trial has too few elements for this case
+		return // the small cases have too few elements
 	}
 	v, err := kernels.SoftmaxVariants(s.res(t, n/columns, columns), x, false)
 	s.variants(name, "GB/s", float64(2*n/columns*columns*t.Size())/1e9, t, v, err)
 }
 
-// product measures a product of m×k by k×n. The argument form says which operand is transposed.
+// product measures a product of an m×k matrix by a k×n matrix. The argument form says which of them
+// is transposed.
 func (s *sweep) product(name string, t dtype.Type, m, n, k int, form string) {
 	m, n, k = s.n(m, min(m, 24)), s.n(n, min(n, 40)), s.n(k, min(k, 128))
 	a, b := s.input(0, t, 1, m, k), s.input(1, t, 1, k, n)
@@ -231,7 +233,7 @@ func (s *sweep) variants(name, unit string, work float64, t dtype.Type, list []k
 
 // measure compiles the variants in parallel, compares their results with the first variant's, and
 // measures them alternately, so that changes in the device's speed affect all variants. The
-// reported rate is the argument work divided by seconds.
+// reported rate is work divided by the time in seconds.
 func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []kernels.Variant, do func(kernels.Variant) error) {
 	if time.Now().After(s.deadline) {
 		s.Errorf("%s: no time was left", name)
@@ -252,7 +254,7 @@ func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []ke
 	}
 	wg.Wait()
 	var want []float64
-	first := "" // the variant that gave the reference results: the planner's choice, unless it failed
+	first := "" // variant whose results the others must match: the planner's choice, unless it failed
 	for i, v := range list {
 		r := &row.Variants[i]
 		r.Name = v.Name
@@ -338,8 +340,7 @@ func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []ke
 	}
 }
 
-// blind reports whether results have no meaning, because the device computes nothing: it is neither
-// hardware nor emulated.
+// blind reports whether the device computes nothing, so that results must not be compared.
 func (s *sweep) blind() bool { return s.trial && !s.d.Info().Emulated }
 
 func (s *sweep) compile(k *kernels.Kernel) error {
@@ -351,7 +352,8 @@ func (s *sweep) compile(k *kernels.Kernel) error {
 	return err
 }
 
-// poison fills the memory of results before a run. In each tested type it is about 3.4e38.
+// poison fills the memory of results before a run. Every tested float type reads it as about
+// 3.4e38.
 var poison = bytes.Repeat([]byte{0x7f}, 1<<12)
 
 func (s *sweep) firstResults(t dtype.Type) []float64 {

@@ -11,24 +11,28 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// timing measures times for a tracer. It keeps events with timing, and the mark from which times
+// timing measures times for a tracer. It holds unused events, and the event (mark) from which times
 // are counted. The driver returns the time between two events as a float32 in milliseconds, which
-// is inaccurate for long times. Therefore a new mark is made every second. The time of the new mark
-// is measured from the previous mark, to which it refers.
+// is inaccurate for long times. A new mark is therefore made every second. Its time is measured
+// from the previous mark.
 type timing struct {
 	mu   sync.Mutex
 	idle []cu.Event
 	mark *timeMark
 }
 
-// timeMark is an event whose time is known, or can be computed from an earlier mark.
+// timeMark is an event whose time is known, or can be measured from an earlier mark.
 type timeMark struct {
 	event cu.Event
-	// host time when the event was recorded; exact for the first mark of a chain, because the host
+	// host is the host's time when the event was recorded. It is exact for a mark without a
+	// predecessor, because the host waited for its event.
+
 	// waited for its event
 	host time.Duration
 	at   time.Duration // time of the event on the clock of device.Now; valid if prev is nil
-	prev *timeMark     // the earlier mark from which the time of this mark is still to be measured
+	// prev is the mark from which the time of this mark must still be measured. It is nil if the
+	// time is known.
+	prev *timeMark
 }
 
 const (
@@ -36,7 +40,7 @@ const (
 	markStale = 10 * time.Second
 )
 
-// takeTiming returns an event with timing. The device's context is current.
+// takeTiming returns an unused event that measures time. The device's context is current.
 func (d *Device) takeTiming() (cu.Event, error) {
 	p := &d.timing
 	p.mu.Lock()
@@ -55,7 +59,7 @@ func (d *Device) putTiming(list ...cu.Event) {
 	d.timing.mu.Unlock()
 }
 
-// stamp records an event with timing on the stream.
+// stamp records an event that measures time on the stream.
 func (d *Device) stamp(s *stream) (cu.Event, error) {
 	e, err := d.takeTiming()
 	if err != nil {
@@ -135,7 +139,8 @@ type interval struct {
 
 var _ device.Interval = (*interval)(nil)
 
-// Resolve returns the start and end of the work between the events; see [device.Interval].
+// Resolve returns the start and end of the work between the two events. It implements
+// [device.Interval].
 func (i *interval) Resolve() (start, end time.Duration, err error) {
 	d := i.d
 	if err := d.enter(); err != nil {
@@ -161,8 +166,9 @@ func (i *interval) Resolve() (start, end time.Duration, err error) {
 	return at + before, at + before + took, nil
 }
 
-// timed runs f, which queues work on s, between two timing events. It returns no interval if the
-// tracer wants no times, or if events cannot be recorded, as on the streams of a recording.
+// timed records an event, calls f, which queues work on s, and records another event. It returns no
+// interval if the tracer wants no times, or if events cannot be recorded, as on the streams of a
+// recording.
 func (d *Device) timed(s *stream, f func() error) (device.Interval, error) {
 	i := &interval{d: d}
 	ok := false
@@ -188,7 +194,7 @@ func (d *Device) timed(s *stream, f func() error) (device.Interval, error) {
 	return i, nil
 }
 
-// launch queues planned launches. If event is not nil, it adds a LaunchEvent for each.
+// launch queues planned launches. If event is not nil, it adds a LaunchEvent for each launch.
 func (d *Device) launch(s *stream, list []kernels.Launch, event *device.KernelEvent) error {
 	if event == nil {
 		return d.queue(s, list)
@@ -232,8 +238,8 @@ func (d *Device) tellRecorded(list []kernels.Launch, event *device.KernelEvent) 
 	}
 }
 
-// replayAs runs start, which launches a graph, and reports the launch to the tracer as one kernel.
-// The work inside the graph is not known here.
+// replayAs calls start, which launches a graph, and reports the graph to the tracer as one kernel.
+// The tracer does not see the work inside.
 func (d *Device) replayAs(t device.Tracer, s *stream, operations int, start func() error) error {
 	name := fmt.Sprintf("graph of %d operations", operations)
 	e := device.LaunchEvent{Kernel: name, Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Start: device.Now()}
@@ -246,7 +252,7 @@ func (d *Device) replayAs(t device.Tracer, s *stream, operations int, start func
 	return nil
 }
 
-// tracedCopy runs the function copy and reports the copy to the tracer.
+// tracedCopy calls copy, which queues a copy, and reports the copy to the tracer.
 func (d *Device) tracedCopy(t device.Tracer, s *stream, c device.CopyEvent, copy func() error) error {
 	c.Device, c.Stream, c.Start, c.Recorded = d, s, device.Now(), s.Recording()
 	var err error

@@ -11,13 +11,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// listener is a tracer that stores the events.
+// listener is a tracer that stores all events.
 type listener struct {
 	mu      sync.Mutex
 	spans   map[device.SpanID]device.Span
 	open    []device.SpanID
 	kernels []device.KernelEvent
-	in      []device.Span // innermost span of each kernel
+	in      []device.Span // for each kernel, the innermost span in which it was launched
 	copies  []device.CopyEvent
 	syncs   []device.SyncEvent
 	memory  []device.MemoryEvent
@@ -76,8 +76,8 @@ func (l *listener) Memory(m device.MemoryEvent) {
 	l.mu.Unlock()
 }
 
-// TestTracer checks that a tracer gets the events of a step on a GPU: copies, waits, changes of
-// memory, and kernels with their times, within the ops that launched them.
+// TestTracer traces a training step on a GPU. The tracer must get its copies, waits, changes of
+// memory, and kernels with their times and the ops that launched them.
 func TestTracer(t *testing.T) {
 	devs, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {
@@ -139,7 +139,8 @@ func TestTracer(t *testing.T) {
 		}
 		if k.Primitive == "matmul" {
 			products++
-			if k.Work.FLOPs != 2*2*3*5 && k.Work.FLOPs != 2*2*3*5+2*5 { // without a bias, or with one
+			// a product without a bias, or with one
+			if k.Work.FLOPs != 2*2*3*5 && k.Work.FLOPs != 2*2*3*5+2*5 {
 				t.Errorf("a product of %d operations, want 60 or 70", k.Work.FLOPs)
 			}
 		}
@@ -154,7 +155,7 @@ func TestTracer(t *testing.T) {
 			}
 		}
 	}
-	if products != 2 { // the forward product and the weight's gradient
+	if products != 2 { // the product of the forward pass and the weight's gradient
 		t.Errorf("%d products", products)
 	}
 	var kinds []device.CopyKind
@@ -176,7 +177,7 @@ func TestTracer(t *testing.T) {
 	}
 	held := map[device.Device]map[uintptr]int{}
 	for _, m := range l.memory {
-		// this is memory of other tests that the garbage collector frees only now
+		// the garbage collector frees memory of other tests only now
 		if m.Device != device.Device(devs[0]) && m.Device != device.Device(devs[1]) {
 			continue
 		}
@@ -199,7 +200,7 @@ func TestTracer(t *testing.T) {
 	for _, n := range held[dev] {
 		left += n
 	}
-	if left != 4*(15+5) { // only the gradients of weight and bias must be left
+	if left != 4*(15+5) { // only the gradients of weight and bias may be left
 		t.Errorf("%d bytes are left on the GPU, want those of the gradients, 80", left)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestEveryPrimitiveIsTold checks that every primitive of both drivers is reported once, however it
-// is implemented, and that both drivers report equal work.
+// TestEveryPrimitiveIsTold runs every primitive on both drivers. Each must be reported once, and
+// with equal work on both.
 func TestEveryPrimitiveIsTold(t *testing.T) {
 	devs, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

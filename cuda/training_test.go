@@ -29,7 +29,7 @@ func emulated(t *testing.T, mem string) *cuda.Device {
 	return d[0]
 }
 
-// trainer is a perceptron on digits whose step allocates some megabytes.
+// trainer is a perceptron on the digits data set. Each step allocates some megabytes.
 type trainer struct {
 	m    *nn.Sequential
 	opt  optim.Optimizer
@@ -47,7 +47,7 @@ func newTrainer(t *testing.T, dev device.Device, hidden int) *trainer {
 	return &trainer{m: m, opt: optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.05, Momentum: 0.9}), set: set}
 }
 
-// batch returns the next 16 digits.
+// batch returns the next 16 images of digits with their classes.
 func (r *trainer) batch(t *testing.T) (x, y *tensor.Tensor) {
 	t.Helper()
 	var index []int
@@ -74,7 +74,7 @@ func (r *trainer) scoped(t *testing.T, dev device.Device) (loss float64) {
 	return loss
 }
 
-// unscoped runs the trainer's step in a program that does not use scopes.
+// unscoped runs a training step in a program that does not use scopes.
 func (r *trainer) unscoped(t *testing.T, dev device.Device) float64 {
 	x, y := r.batch(t)
 	l := nn.CrossEntropy(r.m.Forward(x.To(dev)), y.To(dev))
@@ -91,8 +91,8 @@ func (r *trainer) free() {
 	}
 }
 
-// memoryRun returns the size of a memory test. With FLAMBEAU_SOAK it has 300 steps on 64 MiB, which
-// allocate at least twenty times as much in total. Otherwise it is shorter.
+// memoryRun returns the sizes of a memory test. With FLAMBEAU_SOAK it has 300 steps on 64 MiB,
+// which allocate at least twenty times as much in total. Otherwise it is shorter.
 func memoryRun() (mem string, n, hidden, allocated int) {
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") != "":
@@ -103,8 +103,8 @@ func memoryRun() (mem string, n, hidden, allocated int) {
 	return "4MiB", 24, 1024, 3 * 4 << 20
 }
 
-// TestScopesKeepMemoryFlat checks that memory use stays constant with scopes, although the garbage
-// collector never runs.
+// TestScopesKeepMemoryFlat trains with scopes while the garbage collector is off. Memory use must
+// stay constant.
 func TestScopesKeepMemoryFlat(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	mem, n, hidden, allocated := memoryRun()
@@ -130,8 +130,8 @@ func TestScopesKeepMemoryFlat(t *testing.T) {
 	t.Logf("%d steps, %d MiB allocated in all, %d KiB live, peak %d KiB", n, end.AllocatedTotal>>20, end.Allocated>>10, end.AllocatedPeak>>10)
 }
 
-// TestWithoutScopesTheCollectorSuffices checks that a program without scopes completes with the
-// garbage collector's ordinary runs.
+// TestWithoutScopesTheCollectorSuffices trains without scopes. The garbage collector's ordinary
+// runs must free enough memory.
 func TestWithoutScopesTheCollectorSuffices(t *testing.T) {
 	mem, n, hidden, allocated := memoryRun()
 	dev := emulated(t, mem)
@@ -148,8 +148,8 @@ func TestWithoutScopesTheCollectorSuffices(t *testing.T) {
 	t.Logf("%d steps, %d MiB allocated in all, %d climbs of the ladder", n, end.AllocatedTotal>>20, end.Retries)
 }
 
-// TestFourModelsOnOneDevice tests four goroutines that train four models on one device. At the end,
-// memory use must be as before.
+// TestFourModelsOnOneDevice trains four models in four goroutines on one device. At the end, memory
+// use must be as before.
 func TestFourModelsOnOneDevice(t *testing.T) {
 	dev := emulated(t, "64MiB")
 	before := dev.Stats().Allocated
@@ -171,7 +171,7 @@ func TestFourModelsOnOneDevice(t *testing.T) {
 			t.Errorf("model %d: loss from %v to %v", k, l[0], l[1])
 		}
 	}
-	// Only the optimizers' state, which is garbage, is left in memory.
+	// Only the optimizers' state is left in memory, and the garbage collector can free it.
 	for range 50 {
 		runtime.GC()
 		if dev.Stats().Allocated == before {
@@ -182,14 +182,14 @@ func TestFourModelsOnOneDevice(t *testing.T) {
 	t.Fatalf("%d bytes are left, %d at the start", dev.Stats().Allocated, before)
 }
 
-// TestOutOfMemoryText checks that out of memory is a typed error that says what holds the memory,
-// and that the program can continue.
+// TestOutOfMemoryText makes an allocation fail. The typed error must list what holds the memory,
+// and the program must be able to continue.
 func TestOutOfMemoryText(t *testing.T) {
 	dev := emulated(t, "64MiB")
 	tensor.Do(func(s *tensor.Scope) {
 		var held []*tensor.Tensor
 		for range 12 {
-			held = append(held, s.Zeros(1<<20)) // 4 MiB
+			held = append(held, s.Zeros(1<<20)) // allocates 4 MiB
 		}
 		err := tensor.Try(func() { s.Zeros(8, 1<<20) })
 		if !errors.Is(err, device.ErrOutOfMemory) {

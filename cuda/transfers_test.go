@@ -30,8 +30,7 @@ func (n vectors) Get(i int) (data.Sample, error) {
 }
 
 // TestEveryTransferIsTold runs a training loop with all usual copies. The report must contain every
-// copy between host and device, with the op and the line of the program, and the number of bytes
-// that the driver copied.
+// copy between host and device, with its op, the line of the program and the number of bytes.
 func TestEveryTransferIsTold(t *testing.T) {
 	devs, err := Emulate("emulate,mem=64MiB")
 	must(t, err)
@@ -65,7 +64,7 @@ func TestEveryTransferIsTold(t *testing.T) {
 		}, tensor.On(dev), tensor.Autocast(dtype.F16))
 	}
 	_ = scaler.Value()
-	tensor.Do(func(s *tensor.Scope) { // this scope evaluates the model
+	tensor.Do(func(s *tensor.Scope) { // this scope evaluates the model on the validation data
 		nn.Eval(m)
 		x := s.From([][]float32{make([]float32, 16), make([]float32, 16)})
 		y := m.Forward(x).Softmax(-1)
@@ -76,7 +75,7 @@ func TestEveryTransferIsTold(t *testing.T) {
 		y.Fill(3)
 		_ = y.Sub(y.Mean()).Square().Sum().Item()
 	}, tensor.On(dev), tensor.NoGrad())
-	tensor.Do(func(s *tensor.Scope) { // saved values are kept on the CPU
+	tensor.Do(func(s *tensor.Scope) { // this scope saves values for Backward on the CPU
 		x := s.Randn(64, 64).RequiresGrad()
 		x.Square().Exp().Sum().Backward()
 	}, tensor.On(dev), autograd.SaveOnCPU(true))

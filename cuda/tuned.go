@@ -21,20 +21,21 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// tunedHead is the first line of a file. A file with a different head is ignored.
+// tunedHead is the first line of a file of measurements. A file for another head is ignored.
 type tunedHead struct {
 	Format     string `json:"format"`
 	Device     string `json:"device"`
 	Capability string `json:"compute_capability"`
 	Cores      int    `json:"multiprocessors"`
 	Driver     string `json:"driver_version"`
-	Kernels    string `json:"kernels"` // [kernels.FormsVersion]
+	Kernels    string `json:"kernels"` // the value of [kernels.FormsVersion]
 	Emulated   bool   `json:"emulated,omitempty"`
 }
 
 const tunedFormat = "flambeau products 1"
 
-// tunedRecord is any later line of a file: the measurement of one product.
+// tunedRecord is any other line of a file of measurements. It holds the times of one matrix
+// product.
 type tunedRecord struct {
 	Product        string       `json:"product"`
 	Form           kernels.Form `json:"form"`
@@ -50,16 +51,16 @@ func (r *tunedRecord) plausible() bool {
 	return r.Product != "" && !strings.ContainsFunc(r.Product, func(c rune) bool { return !unicode.IsPrint(c) }) && took(r.Seconds) && took(r.PlannedSeconds)
 }
 
-// tunedProducts holds the measurements for one kind of GPU, and the JSON Lines file that keeps
-// them.
+// tunedProducts holds the measurements of matrix products for one kind of GPU, and their file of
+// JSON lines.
 //
-// A bad file never causes a failure: a form from a file is used only if the planner offers that
-// form for the product. The file is replaced as a whole, but it keeps the records that other
-// processes have added to it.
+// A bad file never causes a failure, because a form from a file is used only if the planner offers
+// it for the product. The file is replaced as a whole, but the records of other processes are
+// preserved.
 type tunedProducts struct {
-	path string // path of the file; empty if there is no file
+	path string // path of the file of measurements; empty if there is none
 	head tunedHead
-	logf func(format string, args ...any) // a function that is called at the first failure to write
+	logf func(format string, args ...any) // called when the file cannot be written for the first time
 	// time after which a product that could not be measured is tried again
 	retryAfter time.Duration
 
@@ -68,12 +69,12 @@ type tunedProducts struct {
 
 	mu      sync.RWMutex
 	read    bool
-	records map[string]tunedRecord // measurements, by the product as text
+	records map[string]tunedRecord // measurements by the product's text
 	known   map[kernels.Product]knownForm
 }
 
-// knownForm is the measured form of a product. If ok is false, there is no measurement yet, and
-// retryAt is the earliest time of the next attempt.
+// knownForm is the measured form of a product. If ok is false, the product was not measured yet,
+// and retryAt is the earliest time of the next attempt.
 type knownForm struct {
 	form    kernels.Form
 	ok      bool
@@ -81,8 +82,8 @@ type knownForm struct {
 }
 
 const (
-	mostTuned      = 4096     // largest number of products in a file, and of cached products
-	mostTunedBytes = 16 << 20 // largest size of a file in bytes
+	mostTuned      = 4096     // largest number of products in a file and in the cache
+	mostTunedBytes = 16 << 20 // largest size of a file of measurements in bytes
 	tunedPatience  = 2 * time.Second
 	longest        = time.Hour // longest plausible time of a product
 	tunedAgain     = time.Second
@@ -116,7 +117,7 @@ func (p *platform) tunedFor(d *Device) *tunedProducts {
 	return v.(*tunedProducts)
 }
 
-// find returns what is known about a product's form.
+// find returns what is known about the best form of a product.
 func (m *tunedProducts) find(p kernels.Product, c *kernels.Choice) knownForm {
 	m.mu.RLock()
 	k, known := m.known[p]
@@ -151,7 +152,7 @@ func (m *tunedProducts) knowLocked(p kernels.Product, k knownForm) {
 	m.known[p] = k
 }
 
-// full reports whether the limit of products is reached. No more products are measured then.
+// full reports whether the largest number of products has been measured.
 func (m *tunedProducts) full() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -186,7 +187,7 @@ func (m *tunedProducts) add(p kernels.Product, r tunedRecord) kernels.Form {
 	return r.Form
 }
 
-// loadLocked reads the file at the first call.
+// loadLocked reads the file when it is first called. The caller holds the lock of m.
 func (m *tunedProducts) loadLocked() {
 	if m.read || m.path == "" {
 		return
@@ -254,7 +255,7 @@ func (m *tunedProducts) save() (err error) {
 			return err
 		}
 	}
-	// removes temporary files of processes that ended while they wrote
+	// remove temporary files of processes that ended while they wrote
 	if _, err := atomicfile.Clean(dir); err != nil {
 		return err
 	}

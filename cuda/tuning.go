@@ -10,14 +10,17 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Tuning says what chooses the form of a matrix product: its tiles, and how its sums are divided
-// among blocks. The form decides the time and the order of sums, and so the last bits of results.
+// Tuning says how the form of a matrix product is chosen: its tiles, and how its sums are divided
+// among blocks. The form decides the time and the order of additions, and thus the last bits of
+// results.
 type Tuning uint32
 
 // The tunings.
 const (
-	TuningOff Tuning = iota // the library's model of the GPU chooses
-	TuningUse               // measurements of earlier programs choose; without one, the model does
+	TuningOff Tuning = iota // the library's model of the GPU chooses the form
+	// TuningUse uses the forms that earlier programs have measured to be the fastest. Without a
+	// measurement it is like TuningOff.
+	TuningUse
 	// like TuningUse, but a product without a measurement is measured at its first use
 	TuningOn
 )
@@ -30,7 +33,7 @@ func (t Tuning) String() string {
 	return tunings[t]
 }
 
-// tunings lists the values of FLAMBEAU_TUNE. An unset variable means the first of them.
+// tunings lists the values of FLAMBEAU_TUNE. The first one is the default.
 var tunings = []string{TuningOff: "0", TuningUse: "use", TuningOn: "1"}
 
 // tuneError says that the value of FLAMBEAU_TUNE is unknown.
@@ -53,15 +56,15 @@ func parseTuning(value string) (Tuning, error) {
 	return Tuning(i), nil
 }
 
-// SetTuning sets what chooses the forms of the device's matrix products from now on. FLAMBEAU_TUNE
-// sets the default for each device that is opened: 1 is [TuningOn], use is [TuningUse]. If it is
-// unset, the default is [TuningOff]. With TuningOff a program gives the same bits on every run,
-// whatever was measured before.
+// SetTuning sets how the forms of the device's matrix products are chosen from now on.
+// FLAMBEAU_TUNE sets the default for each device that is opened: 1 is [TuningOn], use is
+// [TuningUse]. If it is unset, the default is [TuningOff]. With TuningOff a program gives the same
+// bits on every run, whatever was measured before.
 //
 // With TuningOn, a product takes longer when its types, shapes and layouts occur for the first
-// time. Up to twelve forms, the best by the model, run on its operands, with results in memory of
-// their own. The fastest form is kept, except if it is less than 3 % faster than the model's
-// choice.
+// time. The twelve forms that the model considers best run on its operands, with results in
+// separate memory. The fastest form is used from then on, except if it is less than 3 % faster than
+// the model's choice.
 //
 // Some conditions prevent a measurement: memory does not suffice, work is being recorded for a
 // graph, a profile measures times, the device has no memory, or another goroutine measures on the
@@ -80,11 +83,11 @@ func (d *Device) Tuning() Tuning { return Tuning(d.tuning.Load()) }
 
 // TunedProduct is a matrix product that was measured on a GPU.
 type TunedProduct struct {
-	// Product names the types of the factors, the batch and m×n×k, the layouts of the operands, and
-	// further operations on the results.
+	// Product is a text with the types of the factors, the sizes batch×m×n×k, the layouts of the
+	// operands, and further operations on the results.
 	Product string `json:"product"`
-	Planned string `json:"planned"` // the form chosen by the model, without measurements
-	// the form chosen by measurements; it may be the same
+	Planned string `json:"planned"` // the form that the model chose
+	// the form that was measured to be the fastest; it may be the same
 	Chosen string        `json:"chosen"`
 	Before time.Duration `json:"planned_nanoseconds"`
 	After  time.Duration `json:"chosen_nanoseconds"`
@@ -97,8 +100,8 @@ func (p TunedProduct) String() string {
 }
 
 // TunedProducts returns the products that this process and earlier ones measured on GPUs of the
-// device's kind, sorted by [TunedProduct.Product]. It works also if tuning is off. An emulated GPU
-// keeps and reads no file without FLAMBEAU_TUNE.
+// device's kind, sorted by [TunedProduct.Product]. It also works if tuning is off. An emulated GPU
+// uses a file only if FLAMBEAU_TUNE is set.
 func (d *Device) TunedProducts() []TunedProduct {
 	var list []TunedProduct
 	for _, r := range d.tuned.list() {
@@ -110,8 +113,7 @@ func (d *Device) TunedProducts() []TunedProduct {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// chooser returns the function that chooses the form of a product. It returns nil if the model
-// chooses.
+// chooser returns the function that chooses the form of a product, or nil if the model chooses.
 func (t *scratch) chooser() kernels.Chooser {
 	if t.d.tuner().Tuning() == TuningOff {
 		return nil
@@ -128,7 +130,7 @@ func (d *Device) tuner() *Device {
 	return d
 }
 
-// choose returns the measured form of a product, and measures it now if necessary. It is a
+// choose returns the measured form of a product. If necessary, it measures the product now. It is a
 // [kernels.Chooser].
 func (t *scratch) choose(c *kernels.Choice) (kernels.Form, bool) {
 	d, of := t.d, t.d.tuner()

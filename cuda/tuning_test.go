@@ -26,7 +26,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// tuningRig is an emulated GPU whose kernels have planted times.
+// tuningRig is an emulated GPU on which a test decides which kernels are fast.
 type tuningRig struct {
 	*Device
 	mu    sync.Mutex
@@ -36,7 +36,7 @@ type tuningRig struct {
 }
 
 // rig opens a GPU that keeps measurements in the folder dir. Kernels whose names contain the text
-// fast take less time than all others. If the text is empty, all kernels take equal times.
+// fast take less time than all others. If fast is empty, all kernels take equal times.
 func rig(t *testing.T, dir, fast string, tuning Tuning) *tuningRig {
 	t.Helper()
 	r := &tuningRig{less: 100 * time.Microsecond, quick: func(kernel string) bool { return fast != "" && strings.Contains(kernel, fast) }}
@@ -76,8 +76,8 @@ func (r *tuningRig) kernels(t *testing.T) []string {
 
 func (r *tuningRig) file() string { return r.tuned.path }
 
-// halfProduct returns a product of bfloat16 whose sums are exact, and a function that checks the
-// results.
+// halfProduct returns a product of bfloat16 matrices whose sums are exact, and a function that
+// checks the result.
 func halfProduct(t *testing.T, d *Device, s device.Stream, m int) (op *device.MatMul, check func()) {
 	t.Helper()
 	const n, k = 72, 128
@@ -106,8 +106,7 @@ func halfProduct(t *testing.T, d *Device, s device.Stream, m int) (op *device.Ma
 	}
 }
 
-// product runs a product, checks its results, and returns the names of the product kernels that
-// ran.
+// product runs a product, checks its result, and returns the names of the product kernels that ran.
 func (r *tuningRig) product(t *testing.T, m int) []string {
 	t.Helper()
 	r.kernels(t)
@@ -117,12 +116,12 @@ func (r *tuningRig) product(t *testing.T, m int) []string {
 	return r.kernels(t)
 }
 
-// fastTile is a part of the kernel names of a form that the model does not choose for a product of
+// fastTile is a part of the names of product kernels with a tile that the model does not choose for
 // 40 rows.
 const fastTile = "_32x64x64_"
 
-// TestTuning checks that the fastest form replaces the model's choice and is kept. The next program
-// uses that form if its tuning uses measurements.
+// TestTuning measures a product. The fastest form must replace the model's choice and be recorded.
+// The next program must use it without measuring.
 func TestTuning(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "products")
 	off := rig(t, dir, "", TuningOff)
@@ -152,7 +151,7 @@ func TestTuning(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 
-	// A second GPU of this kind must use the chosen form too.
+	// A second GPU of the same kind must use the same form.
 	other, err := on.p.open(1)
 	must(t, err)
 	other.SetTuning(TuningOn)
@@ -171,7 +170,7 @@ func TestTuning(t *testing.T) {
 		}
 	}
 
-	// A second program must use the form if its tuning uses measurements, and must measure nothing.
+	// A second program must use the recorded form and measure nothing.
 	for _, tuning := range []Tuning{TuningUse, TuningOn} {
 		second := rig(t, dir, "", tuning)
 		if ran := second.product(t, 40); len(ran) != 1 || ran[0] != chosen {
@@ -205,8 +204,8 @@ func TestTuning(t *testing.T) {
 	}
 }
 
-// TestTuningRounds checks that forms are measured in several rounds on hardware. Neither an
-// occasional slow launch nor the order of the forms may affect the choice.
+// TestTuningRounds measures forms in several rounds, as on hardware. Neither an occasional slow
+// launch nor the order of the forms may affect the choice.
 func TestTuningRounds(t *testing.T) {
 	r := rig(t, "", fastTile, TuningOn)
 	r.p.rounds = measuredRounds
@@ -232,7 +231,8 @@ func TestTuningRounds(t *testing.T) {
 	}
 }
 
-// TestTuningGain checks that the model's choice stays if another form is less than 3 % faster.
+// TestTuningGain measures a form that is less than 3 % faster than the model's choice. The model's
+// choice must stay.
 func TestTuningGain(t *testing.T) {
 	r := rig(t, "", fastTile, TuningOn)
 	r.less = 20 * time.Microsecond
@@ -244,8 +244,8 @@ func TestTuningGain(t *testing.T) {
 	}
 }
 
-// TestTuningFloat32 checks that products without tensor cores are measured too. Here an undivided
-// form is faster.
+// TestTuningFloat32 measures products without tensor cores. A form without divided sums is faster
+// here and must be chosen.
 func TestTuningFloat32(t *testing.T) {
 	r := rig(t, t.TempDir(), "", TuningOff)
 	op, want := dividedProduct(t, r.Device, nil, 3)
@@ -272,8 +272,8 @@ func TestTuningFloat32(t *testing.T) {
 	}
 }
 
-// TestTuningDamaged checks that a damaged file, or a file of another device, is ignored, does no
-// harm, and is replaced.
+// TestTuningDamaged writes damaged files and files of another device. They must be ignored and
+// replaced.
 func TestTuningDamaged(t *testing.T) {
 	dir := t.TempDir()
 	on := rig(t, dir, fastTile, TuningOn)
@@ -314,7 +314,7 @@ func TestTuningDamaged(t *testing.T) {
 	if ran := beside.product(t, 40); len(ran) != 1 || ran[0] != last || len(beside.TunedProducts()) != 1 {
 		t.Errorf("beside lines that are none: %v, %v", ran, beside.TunedProducts())
 	}
-	// A folder with the file's name cannot be replaced. This must be reported once.
+	// A folder with the file's name cannot be replaced by a file. This must be reported once.
 	must(t, os.Remove(on.file()))
 	must(t, os.Mkdir(on.file(), 0o700))
 	r, told := rig(t, dir, fastTile, TuningOn), 0
@@ -335,7 +335,7 @@ func TestTuningFullDisk(t *testing.T) {
 	r.tuned.logf = func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) }
 	restore := atomicfile.Intercept(func(op, path string) error {
 		if op == "write" {
-			return cu.ErrOutOfMemory // any error would do
+			return cu.ErrOutOfMemory // the test works with any error
 		}
 		return nil
 	})
@@ -352,14 +352,15 @@ func TestTuningFullDisk(t *testing.T) {
 	if _, err := os.Stat(r.file()); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("a part of a file is there")
 	}
-	r.product(t, 56) // when there is room again, all measurements are written
+	r.product(t, 56) // when the disk has room again, all measurements are written
 	if text, err := os.ReadFile(r.file()); err != nil || bytes.Count(text, []byte("\n")) != 4 {
 		t.Errorf("%s, %v", text, err)
 	}
 }
 
-// TestTuningForbidden checks that nothing is measured while work is recorded, while a profile
-// measures times, or without enough memory. Existing measurements must still be used.
+// TestTuningForbidden uses products while work is recorded, while a profile measures times, and
+// without enough memory. Nothing must be measured then, and existing measurements must still be
+// used.
 func TestTuningForbidden(t *testing.T) {
 	r := rig(t, t.TempDir(), fastTile, TuningOn)
 	op, check := halfProduct(t, r.Device, nil, 40)
@@ -398,7 +399,7 @@ func TestTuningForbidden(t *testing.T) {
 
 	stats := r.Stats()
 	r.tuned.retryAfter = 0
-	r.SetMemoryLimit(stats.Reserved) // there is enough memory for the product, but not for a measurement
+	r.SetMemoryLimit(stats.Reserved) // memory is left for the product, but not for a measurement
 	fill, err := r.Alloc(stats.Reserved-stats.Allocated-4<<10, nil, device.Origin{Op: "test"})
 	must(t, err)
 	must(t, r.Run(nil, op, nil))
@@ -434,8 +435,8 @@ func TestTuningForbidden(t *testing.T) {
 	once("recorded again", true)
 }
 
-// TestTuningAtOnce tests goroutines with streams of their own, and programs that share a file,
-// which measure at the same time.
+// TestTuningAtOnce measures at the same time in several goroutines, each with its own stream, and
+// in several programs that share a file.
 func TestTuningAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	rigs := []*tuningRig{rig(t, dir, fastTile, TuningOn), rig(t, dir, fastTile, TuningOn)}
@@ -466,7 +467,7 @@ func TestTuningAtOnce(t *testing.T) {
 			check()
 		}
 	}
-	for _, r := range rigs { // measures the products whose measurement another goroutine prevented
+	for _, r := range rigs { // this measures products whose measurement another goroutine prevented
 		for _, m := range []int{40, 24, 32} {
 			r.product(t, m)
 		}
@@ -477,8 +478,8 @@ func TestTuningAtOnce(t *testing.T) {
 	}
 }
 
-// TestTuningEnvironment checks the values that FLAMBEAU_TUNE accepts, and that the error for other
-// values lists them.
+// TestTuningEnvironment checks the values that FLAMBEAU_TUNE accepts. For other values, the error
+// must list the accepted ones.
 func TestTuningEnvironment(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	for value, want := range map[string]Tuning{"": TuningOff, "0": TuningOff, "1": TuningOn, "use": TuningUse} {

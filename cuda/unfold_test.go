@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// unfoldCases are ops that make columns, with the shapes of their operands.
+// unfoldCases are ops that copy the windows of an image to the columns of a matrix, with the shapes
+// of their operands.
 var unfoldCases = []struct {
 	name   string
 	shapes [][]int
@@ -45,13 +46,14 @@ var unfoldCases = []struct {
 	}},
 }
 
-// TestUnfoldBits checks that columns have the same bits as the composition, which pads and copies.
-// The results of the products, and their first and second gradients, must have the same bits too.
+// TestUnfoldBits compares the kernel that copies windows to columns with a composition of padding
+// and copies. The columns must have the same bits. Results of products with them, and first and
+// second gradients, must have the same bits too.
 func TestUnfoldBits(t *testing.T) {
 	dev := emulated(t, "256MiB")
 	for _, c := range unfoldCases {
 		types := []dtype.Type{dtype.F32, dtype.F64}
-		if len(c.shapes) == 1 { // products of 16-bit floats are composed differently
+		if len(c.shapes) == 1 { // for 16-bit floats, gradients of products are composed of other ops
 			types = append(types, dtype.F16, dtype.BF16)
 		}
 		for _, typ := range types {

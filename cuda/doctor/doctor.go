@@ -2,8 +2,8 @@
 //
 // [Examine] looks at the PCI bus, the kernel's driver, device files, containers, the environment,
 // the NVIDIA driver and its management library. Each [Finding] says what was seen and what to do
-// about it. [Report.WriteText] prints the findings, as the command flambeau doctor does.
-// [Report.ExitCode] is for scripts.
+// about it. [Report.WriteText] prints the findings, as the command "flambeau doctor" does.
+// [Report.ExitCode] returns an exit status for scripts.
 //
 // Examine changes nothing, and opens no GPU for work.
 package doctor
@@ -26,7 +26,7 @@ type Level int
 
 // The levels.
 const (
-	Note Level = iota // the finding is good to know
+	Note Level = iota // the finding prevents nothing and costs nothing
 	// a GPU is used, but something makes it slower or less reliable than it could be
 	Slow
 	Unused // the finding prevents a GPU from being used
@@ -37,39 +37,41 @@ var levels = [...]string{Note: "note", Slow: "slow", Unused: "unused"}
 // String returns "note", "slow" or "unused".
 func (l Level) String() string { return levels[l] }
 
-// MarshalText returns String, so that JSON has the name.
+// MarshalText returns the text of String, so that JSON has the level's name.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// Finding is one observation and what to do about it.
+// Finding is an observation about the machine, and what to do about it.
 type Finding struct {
-	ID    string `json:"id"` // such as "driver-too-old"; it does not change in later versions
+	// ID is a text such as "driver-too-old", which does not change in later versions.
+	ID    string `json:"id"`
 	Level Level  `json:"level"`
-	// "cuda:0" or the address on the PCI bus; "" if the finding concerns all GPUs
+	// "cuda:0", or the GPU's address on the PCI bus; "" if the finding concerns all GPUs
 	GPU  string `json:"gpu,omitempty"`
 	Seen string `json:"seen"`
-	Do   string `json:"do,omitempty"` // "" if there is nothing to do
+	Do   string `json:"do,omitempty"` // advice; "" if there is nothing to do
 }
 
 // GPU describes a GPU that the driver reports.
 type GPU struct {
-	Name         string `json:"name"`
-	Product      string `json:"product"`
-	Capability   string `json:"compute_capability"`
-	Usable       bool   `json:"usable"`
-	Memory       uint64 `json:"memory_bytes"`
-	UsedMemory   uint64 `json:"memory_used_bytes,omitempty"`
-	PCIBusID     string `json:"pci_bus_id"`
-	Temperature  int    `json:"temperature_celsius,omitempty"`
-	Power        int    `json:"power_milliwatts,omitempty"`
-	PowerLimit   int    `json:"power_limit_milliwatts,omitempty"`
-	Clock        int    `json:"clock_mhz,omitempty"`
-	MaxClock     int    `json:"clock_max_mhz,omitempty"`
-	Utilization  int    `json:"utilization_percent"`
-	Link         string `json:"pcie_link,omitempty"` // "generation 4 of 4, width 16 of 16"
+	Name        string `json:"name"`
+	Product     string `json:"product"`
+	Capability  string `json:"compute_capability"`
+	Usable      bool   `json:"usable"`
+	Memory      uint64 `json:"memory_bytes"`
+	UsedMemory  uint64 `json:"memory_used_bytes,omitempty"`
+	PCIBusID    string `json:"pci_bus_id"`
+	Temperature int    `json:"temperature_celsius,omitempty"`
+	Power       int    `json:"power_milliwatts,omitempty"`
+	PowerLimit  int    `json:"power_limit_milliwatts,omitempty"`
+	Clock       int    `json:"clock_mhz,omitempty"`
+	MaxClock    int    `json:"clock_max_mhz,omitempty"`
+	Utilization int    `json:"utilization_percent"`
+	// Link is a text such as "generation 4 of 4, width 16 of 16".
+	Link         string `json:"pcie_link,omitempty"`
 	sensed, idle bool
 }
 
-// Library is an optional library, with the version in its file's name.
+// Library is an optional library. Its version comes from the file's name.
 type Library struct {
 	Name    string `json:"name"`
 	Path    string `json:"path,omitempty"` // "" if it was not found
@@ -82,7 +84,7 @@ type Report struct {
 	Verdict  Level     `json:"verdict"`
 	Findings []Finding `json:"findings"`
 	GPUs     []GPU     `json:"gpus"`
-	// version of the loaded kernel module, Linux only
+	// version of the loaded kernel module (Linux only)
 	KernelDriver string `json:"kernel_driver,omitempty"`
 	// version of the driver, from its management library
 	Driver string `json:"driver,omitempty"`
@@ -97,12 +99,12 @@ func (r *Report) ExitCode() int { return int(r.Verdict) }
 
 func (r *Report) add(f Finding) { r.Findings = append(r.Findings, f) }
 
-// find adds a finding about the whole machine.
+// find adds a finding that concerns the whole machine.
 func (r *Report) find(id string, l Level, seen, do string) {
 	r.add(Finding{ID: id, Level: l, Seen: seen, Do: do})
 }
 
-// WriteText prints the report for people.
+// WriteText prints the report as text for people.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	switch r.Verdict {
@@ -162,12 +164,12 @@ func orUnknown(s string) string {
 
 // machine is the interface through which the doctor reads the machine. Tests replace it.
 type machine interface {
-	System() string // runtime.GOOS
+	System() string // the value of runtime.GOOS
 	Env(name string) (value string, set bool)
 	Read(path string) (text string, ok bool)
 	Exists(path string) bool
 	Glob(pattern string) []string
-	// Target returns the full path that a symbolic link leads to, or path if it is no link.
+	// Target returns the full path to which a symbolic link leads, or path if it is no link.
 	Target(path string) string
 	// Open opens a device file for reading and writing, and closes it again.
 	Open(path string) error
@@ -190,7 +192,7 @@ func (local) Monitor() (nvml.API, error)     { return nvml.Open() }
 func (local) Libraries() []cuda.Library      { return cuda.Libraries() }
 func (local) Spills() []cuda.Spill           { return cuda.RecordedSpills() }
 
-// the patterns are constants of this package, so they are valid
+// the pattern is a constant of this package, so it is valid
 func (local) Glob(pattern string) (l []string) { l, _ = filepath.Glob(pattern); return l }
 
 func (local) Read(path string) (string, bool) {
@@ -219,5 +221,5 @@ func (local) Open(path string) error {
 }
 
 // Examine looks at this machine. It loads the driver and its management library if they are
-// installed. That takes up to a few seconds on a GPU that is not kept initialised.
+// installed. That may take a few seconds if no other program keeps the GPU initialised.
 func Examine() *Report { return examine(local{}) }

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 )
 
-// TestDiagnoses checks each diagnosis on a machine with only the diagnosed defect.
+// TestDiagnoses examines machines with one defect each. The report must have the finding for that
+// defect.
 func TestDiagnoses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -183,7 +184,7 @@ func TestDiagnoses(t *testing.T) {
 		{"rows pending", func(_ *planted, _ *hardware, s *sensors) { s.rows.Pending = true }, "memory-pending", Slow, "cuda:0", "next reset", "reset"},
 		{"no rows left", func(_ *planted, _ *hardware, s *sensors) { s.rows = nvml.Rows{Pending: true, Failure: true} }, "memory-failing", Slow, "cuda:0", "no spare ones", "replaced"},
 		{"spills", func(p *planted, _ *hardware, _ *sensors) {
-			// a spill found with another driver
+			// a spill recorded with another driver, which must not be reported
 			other := cuda.Spill{Kernel: "scan", Bytes: 8, Capability: "9.0", Driver: "11.0"}
 			p.spills = []cuda.Spill{{Kernel: "gemm", Bytes: 16, Capability: "9.0", Driver: "12.4"}, other}
 		}, "spills", Slow, "cuda:0", "kernels of the library: gemm (16 bytes a thread)", "another version of the driver"},
@@ -219,8 +220,8 @@ func TestDiagnoses(t *testing.T) {
 	}
 }
 
-// TestHealthy checks that the report of a machine without defects has no finding. It has a line for
-// the GPU, and the versions.
+// TestHealthy examines a machine without defects. The report must have no finding, a line for the
+// GPU, and the versions.
 func TestHealthy(t *testing.T) {
 	p, _, _ := healthy(t)
 	r := examine(p)
@@ -255,8 +256,8 @@ optional libraries, without which everything works too:
 	}
 }
 
-// TestOneOfTwo checks that a defect of one of two GPUs does not keep the program from using the
-// second GPU.
+// TestOneOfTwo examines a machine in which one of two GPUs has a defect. A program can use the
+// other GPU, so the finding must not be "unused".
 func TestOneOfTwo(t *testing.T) {
 	p, h, _ := healthy(t)
 	p.driver = &twoGPUs{h}
@@ -285,8 +286,8 @@ func (g twoGPUs) DeviceAttribute(d cu.Device, a cu.DeviceAttr) (int, error) {
 	return g.hardware.DeviceAttribute(0, a)
 }
 
-// TestWindows checks that the report has the driver's own answer on Windows, where there are no
-// files to look at.
+// TestWindows examines a machine with Windows, where no files describe the driver. The report must
+// contain the driver's own error.
 func TestWindows(t *testing.T) {
 	p, _, _ := healthy(t)
 	p.system = "windows"
@@ -297,7 +298,8 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestQuestionsWithoutAnswers checks that it is no finding if a GPU does not answer newer queries.
+// TestQuestionsWithoutAnswers examines a GPU that does not support newer queries. This must cause
+// no finding.
 func TestQuestionsWithoutAnswers(t *testing.T) {
 	p, _, s := healthy(t)
 	s.missing = &nvml.Error{Call: "x", Return: nvml.ErrNotSupported}
@@ -307,8 +309,8 @@ func TestQuestionsWithoutAnswers(t *testing.T) {
 	}
 }
 
-// TestThisMachine checks that the report says why this machine's GPUs cannot be used, if none of
-// them can.
+// TestThisMachine examines the machine that runs the test. If no GPU can be used, the report must
+// say why.
 func TestThisMachine(t *testing.T) {
 	r := Examine()
 	var b strings.Builder

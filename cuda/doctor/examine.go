@@ -12,19 +12,19 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu"
 )
 
-// examination is a report in progress.
+// examination holds a report while it is being made.
 type examination struct {
 	Report
 	m      machine
 	system system
 }
 
-// system holds the facts that the files of a Linux machine show.
+// system holds what the files of a Linux machine say about GPUs and the driver.
 type system struct {
 	linux     bool
 	gpus      []card // NVIDIA's GPUs on the PCI bus
-	devices   int    // PCI devices of all vendors
-	container string // how a container was recognised; empty outside of containers
+	devices   int    // number of PCI devices of all vendors
+	container string // the sign by which a container was recognised; empty outside of containers
 	wsl       bool
 	kernel    string // version of the loaded kernel module; "" if none is loaded
 }
@@ -51,8 +51,8 @@ func examine(m machine) *Report {
 	return &x.Report
 }
 
-// moduleVersion finds the version in /proc/driver/nvidia/version, "NVRM version: NVIDIA UNIX x86_64
-// Kernel Module 550.54.15 Tue …".
+// moduleVersion finds the version in /proc/driver/nvidia/version. A line of that file begins with
+// "NVRM version: NVIDIA UNIX x86_64 Kernel Module 550.54.15".
 var moduleVersion = regexp.MustCompile(`(?m)^NVRM version:.*?\s(\d{3,}\.\d+(?:\.\d+)?)\s`)
 
 // look reads the system files of a Linux machine.
@@ -90,7 +90,7 @@ func (x *examination) look() {
 	s.container = x.container()
 }
 
-// container says how a container was recognised. It returns "" if there is none.
+// container returns the sign by which it recognises a container, or "" outside of containers.
 func (x *examination) container() string {
 	for _, f := range []string{"/.dockerenv", "/run/.containerenv"} {
 		if x.m.Exists(f) {
@@ -154,8 +154,8 @@ func (x *examination) libraries() {
 	}
 }
 
-// noDriver explains why the driver cannot be used. It first reports what the system shows, then the
-// driver's own answer.
+// noDriver explains why the driver cannot be used. It first reports what the system's files show,
+// and then the driver's own error.
 func (x *examination) noDriver(err error) {
 	var u *cu.Unavailable
 	if !errors.As(err, &u) {
@@ -174,7 +174,7 @@ func (x *examination) noDriver(err error) {
 	x.reason(u, known)
 }
 
-// hardware looks for reasons why the driver cannot use the GPU. It reports whether it found one
+// hardware looks for reasons why the driver cannot use the GPU. It returns true if it found one
 // that explains all later errors.
 func (x *examination) hardware() (explained bool) {
 	s := &x.system
@@ -182,7 +182,7 @@ func (x *examination) hardware() (explained bool) {
 	switch {
 	case !s.linux:
 	case x.m.Exists("/dev/nvhost-gpu"), x.m.Exists("/dev/nvgpu"):
-		// for example a Jetson, whose GPU is not on a PCI bus
+		// such as a Jetson, whose GPU is not on a PCI bus
 	case s.wsl:
 		if !x.m.Exists("/dev/dxg") {
 			x.find("wsl-no-gpu", Unused, "this is WSL, and /dev/dxg, by which it reaches the GPU of Windows, is not there",
@@ -204,7 +204,7 @@ func (x *examination) hardware() (explained bool) {
 	return len(x.Findings) > before
 }
 
-// notLoaded explains why GPUs are on the bus but NVIDIA's driver is not loaded.
+// notLoaded explains why NVIDIA's driver is not loaded, although a GPU is on the bus.
 func (x *examination) notLoaded() {
 	for _, c := range x.system.gpus {
 		f := Finding{ID: "driver-not-loaded", Level: Unused, GPU: c.at, Seen: "the GPU is on the PCI bus, but NVIDIA's driver is not loaded (there is no /proc/driver/nvidia)",
@@ -262,7 +262,7 @@ func plain(err error) error {
 	return err
 }
 
-// reason reports the driver's answer. If earlier findings explain it, the finding is only a note.
+// reason reports the driver's own error. If earlier findings explain the error, it is only a note.
 func (x *examination) reason(u *cu.Unavailable, explained bool) {
 	level := Unused
 	if explained {
@@ -285,7 +285,8 @@ func (x *examination) reason(u *cu.Unavailable, explained bool) {
 			do = "install NVIDIA's driver in Windows; WSL then has its library in /usr/lib/wsl/lib"
 		}
 		tried := ""
-		var absent []string // folders that were searched and do not contain the library
+		// absent lists folders that were searched and do not contain the library.
+		var absent []string
 		for _, t := range u.Tried {
 			switch path, answer, _ := strings.Cut(t, ": "); answer {
 			case "":
@@ -345,8 +346,8 @@ func (x *examination) noDevice(level Level, detail string) {
 	x.find("no-device", level, "the driver works but shows no GPU"+detail, "see what nvidia-smi says; in a container attach the GPU (docker run --gpus all)")
 }
 
-// initFailed explains an error of cuInit for which there is no Reason except InitFailed. It uses
-// the driver's result.
+// initFailed explains an error of cuInit for which there is no specific Reason. It uses the
+// driver's result.
 func (x *examination) initFailed(u *cu.Unavailable, level Level) {
 	id, do := "driver-failed", "nvidia-smi and the kernel's log (dmesg | grep -i nvrm) usually say more"
 	switch u.Result {

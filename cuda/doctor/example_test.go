@@ -21,8 +21,8 @@ func Example() {
 	// Output: true
 }
 
-// A report can be printed for people. A program can use its parts, such as the GPUs that the driver
-// reports, usable or not, and the optional libraries.
+// A report can be printed for people. A program can also use its parts, such as the GPUs and the
+// optional libraries.
 func ExampleReport() {
 	r := doctor.Examine()
 	for _, g := range r.GPUs {

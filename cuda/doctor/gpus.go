@@ -43,7 +43,7 @@ func (x *examination) driver(api cu.API) {
 		}
 		x.GPUs = append(x.GPUs, g)
 	}
-	if usable > 0 { // the problems of some GPUs do not prevent the program from using the others
+	if usable > 0 { // problems of some GPUs do not prevent a program from using the others
 		for i := range x.Findings {
 			if f := &x.Findings[i]; slices.Contains([]string{"gpu-too-old", "gpu-prohibited", "gpu-failed"}, f.ID) {
 				f.Level = Slow
@@ -63,7 +63,7 @@ func (x *examination) driver(api cu.API) {
 	}
 }
 
-// hidden compares the driver's number of GPUs with that of the management library.
+// hidden reports GPUs that the management library counts, but the driver does not show.
 func (x *examination) hidden(m nvml.API, shown int) {
 	v, set := x.m.Env("CUDA_VISIBLE_DEVICES")
 	if m == nil || !set {
@@ -119,8 +119,8 @@ func (x *examination) device(api cu.API, i int) (g GPU, ok bool) {
 	return g, true
 }
 
-// spills reports kernels that spilt registers in an earlier process, on a GPU of g's compute
-// capability with a driver of this CUDA version.
+// spills reports kernels for which the compiler had too few registers in an earlier process, on a
+// GPU of g's compute capability with a driver of this CUDA version.
 func (x *examination) spills(g GPU) {
 	var names []string
 	for _, s := range x.m.Spills() {
@@ -138,7 +138,7 @@ func (x *examination) spills(g GPU) {
 	}
 }
 
-// monitor reads the sensors of a GPU. It leaves out what the GPU does not report.
+// monitor reads the sensors of a GPU. It skips those that the GPU does not have.
 func (x *examination) monitor(m nvml.API, g *GPU) {
 	add := func(id string, l Level, seen, do string) {
 		x.add(Finding{ID: id, Level: l, GPU: g.Name, Seen: seen, Do: do})
@@ -182,7 +182,7 @@ func (x *examination) monitor(m nvml.API, g *GPU) {
 
 type adder func(id string, l Level, seen, do string)
 
-// throttle explains why the clocks are low.
+// throttle explains why the clock rates are low.
 func (x *examination) throttle(m nvml.API, h nvml.Device, g *GPU, add adder) {
 	t, err := m.Throttle(h)
 	if err != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 )
 
-// planted is a machine whose properties a test sets.
+// planted is a machine whose files, driver and environment a test sets.
 type planted struct {
 	system    string
 	files     map[string]string // contents of files by path; "" for files that only have to exist
 	links     map[string]string
-	closed    map[string]error // device files that may not be opened, with the error
+	closed    map[string]error // errors of device files that may not be opened
 	env       map[string]string
 	driver    cu.API
-	absent    error // error of an attempt to load the driver
+	absent    error // error of loading the driver
 	monitor   nvml.API
 	libraries []cuda.Library
 	spills    []cuda.Spill
@@ -79,7 +79,7 @@ func (h *hardware) DeviceAttribute(d cu.Device, a cu.DeviceAttr) (int, error) {
 	return h.API.DeviceAttribute(d, a)
 }
 
-// sensors is a management library whose answers a test can change.
+// sensors is a management library whose results a test can change.
 type sensors struct {
 	handle      error
 	count       int
@@ -93,7 +93,7 @@ type sensors struct {
 	rows        nvml.Rows
 	persistence bool
 	mig, soon   bool
-	missing     error // error for queries that only newer GPUs answer
+	missing     error // error of queries that only newer GPUs support
 }
 
 func (s *sensors) DriverVersion() (string, error)                { return "550.54.15", nil }
@@ -146,7 +146,7 @@ func healthy(t *testing.T) (*planted, *hardware, *sensors) {
 		{Name: "cublasLt"}, {Name: "cudnn", Found: true, Path: "/usr/lib/libcudnn.so.9"}, {Name: "nvml", Found: true, Path: "/usr/lib/libnvidia-ml.so.1"}}}, h, s
 }
 
-// refuse makes the driver unavailable for a reason.
+// refuse makes the driver unavailable for the reason r.
 func (p *planted) refuse(r cu.Reason, detail string) *cu.Unavailable {
 	u := cu.NewUnavailable(r, detail)
 	p.driver, p.absent = nil, u

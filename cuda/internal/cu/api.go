@@ -9,9 +9,8 @@ import (
 // driver. Each comment names that function, and adds only what a caller must know. "Current" means
 // the current context of the calling thread.
 //
-// Some parts of the driver are not here: graphs (see [Graphs]), virtual memory (see
-// [VirtualMemory]), clusters and tensor maps. They have interfaces of their own, which an
-// implementation may satisfy in addition. So no implementation has a method that it cannot support.
+// Graphs ([Graphs]), virtual memory ([VirtualMemory]) and other optional parts have separate
+// interfaces. So no implementation has a method that it cannot support.
 type API interface {
 	// Init is cuInit. Open calls it, and it may be called again.
 	Init() error
@@ -21,7 +20,7 @@ type API interface {
 	// DeviceCount is cuDeviceGetCount: the number of GPUs of compute capability 2.0 or more that
 	// CUDA_VISIBLE_DEVICES leaves visible.
 	DeviceCount() (int, error)
-	// DeviceGet is cuDeviceGet: the device of an ordinal, or ErrInvalidDevice if there is none.
+	// DeviceGet is cuDeviceGet: the device with a number, or ErrInvalidDevice if there is none.
 	DeviceGet(ordinal int) (Device, error)
 	// DeviceName is cuDeviceGetName, such as "NVIDIA H200". An emulated device's name says that it
 	// is emulated.
@@ -69,7 +68,7 @@ type API interface {
 	// ModuleUnload is cuModuleUnload. None of the module's kernels may be running or be launched
 	// later.
 	ModuleUnload(m Module) error
-	// ModuleGetFunction is cuModuleGetFunction. It returns ErrNotFound if the module has no entry
+	// ModuleGetFunction is cuModuleGetFunction. It returns ErrNotFound if the module has no kernel
 	// of that name.
 	ModuleGetFunction(m Module, name string) (Function, error)
 	// LinkPTX compiles PTX text to a cubin for the current context's device (cuLinkCreate,
@@ -158,7 +157,7 @@ type API interface {
 	// EventSynchronize is cuEventSynchronize: it waits for the work that the last record captured.
 	EventSynchronize(e Event) error
 	// EventElapsed is cuEventElapsedTime: the device time from start to end, with a resolution of
-	// about 0.5 µs. It returns ErrNotReady if one of the events has not completed. It returns
+	// about 0.5 µs. It returns ErrNotReady if the GPU has not reached one of the events. It returns
 	// ErrInvalidHandle if one of them was not recorded, or was created without timing.
 	EventElapsed(start, end Event) (time.Duration, error)
 }
@@ -168,8 +167,8 @@ type API interface {
 // finds an access that is outside of a block but inside of the allocation.
 //
 // Both calls take effect in the order of stream s, which owns the block. Work enqueued before
-// BlockFreed may still use the block, and work enqueued after it may not. This is enough for a pool
-// that waits, before it frees a block, for all other streams that use the block.
+// BlockFreed may still use the block, and work enqueued after it may not. So before a pool frees a
+// block, it must wait for all other streams that use the block.
 type Checker interface {
 	// BlockAllocated says that [ptr, ptr+requested) may be accessed from now on and that
 	// [ptr+requested, ptr+rounded) may not. The contents count as uninitialised. The argument label

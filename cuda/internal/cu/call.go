@@ -7,21 +7,20 @@ import (
 	"unsafe"
 )
 
-// block is one call of a C function with up to 16 integer or pointer arguments. It holds the
-// function's address, the arguments, the result, and memory that the callee writes through
-// pointers. The assembly of call_linux_*.s relies on the layout of the first three fields.
+// block holds a call of a C function with up to 16 integer or pointer arguments: the function's
+// address, the arguments, the result, and memory to which the function writes. The assembly of
+// call_linux_*.s relies on the layout of the first three fields.
 //
-// Blocks come from a pool and live on the heap, not on the caller's stack. The heap does not move.
-// A callee may call back into Go, which can move the stack. Once the pool is warm, no call
-// allocates.
+// Blocks come from a pool, and lie on the heap, which does not move. They cannot lie on the
+// caller's stack: the C function may call back into Go, which may move the stack.
 type block struct {
 	fn uintptr
 	a  [16]uintptr
 	r1 uintptr
 
-	out   [4]uint64  // results that the callee writes through pointers
-	extra [5]uintptr // the option list for the parameter extra of cuLaunchKernel
-	size  uintptr    // size of the parameter block; extra holds its address
+	out   [4]uint64  // results that the C function writes through pointers
+	extra [5]uintptr // options for the parameter extra of cuLaunchKernel
+	size  uintptr    // size of a kernel's parameters; extra holds its address
 }
 
 var blocks = sync.Pool{New: func() any { return new(block) }}
@@ -38,7 +37,8 @@ func putBlock(b *block) { blocks.Put(b) }
 // outAddr returns the address of out[i], to pass as an argument.
 func (b *block) outAddr(i int) uintptr { return uintptr(unsafe.Pointer(&b.out[i])) }
 
-// call calls fn. A CUresult has 32 bits. The upper bits of the result register are undefined.
+// call calls the C function. A CUresult has 32 bits, and the upper bits of the result register are
+// undefined.
 func (b *block) call() Result {
 	b.invoke()
 	return Result(uint32(b.r1))

@@ -5,7 +5,7 @@ package cu
 import (
 	"unsafe"
 
-	// purego provides the C runtime that runtime.cgocall otherwise gets from cgo
+	// purego provides the C runtime that runtime.cgocall needs and usually gets from cgo
 	_ "github.com/ebitengine/purego"
 )
 
@@ -17,10 +17,10 @@ import (
 //go:noescape
 func cgocall(fn uintptr, arg unsafe.Pointer) int32
 
-// callStubAddr holds the address of callStub (call_linux_*.s). That is a function in C's calling
-// convention, whose argument is a *block.
+// callStubAddr holds the address of callStub (call_linux_*.s), a function in C's calling convention
+// whose argument is a *block.
 var callStubAddr uintptr
 
-// invoke calls b.fn with b.a and stores the result in b.r1. It takes about 40 ns and does not
-// allocate.
+// invoke calls the C function b.fn with the arguments b.a and stores the result in b.r1. It takes
+// about 40 ns and does not allocate.
 func (b *block) invoke() { cgocall(callStubAddr, unsafe.Pointer(b)) }

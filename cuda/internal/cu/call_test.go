@@ -10,7 +10,7 @@ import (
 
 // TestCallArguments checks that a C function receives every argument, in registers and on the
 // stack. A Go callback accepts at most 15 arguments. The sixteenth is checked with the strict
-// library, which a C compiler builds (.ci/run cublaslt).
+// library, which the command ".ci/run cublaslt" builds with a C compiler.
 func TestCallArguments(t *testing.T) {
 	var got []uintptr
 	fn := purego.NewCallback(func(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14 uintptr) uintptr {

@@ -29,7 +29,7 @@
 // to Go memory synchronises the stream before it reads the memory, or lets it go
 // (runtime.KeepAlive).
 //
-// # Absence is a state, not a failure
+// # Absence of the driver
 //
 // [Open] never panics and never ends the process. If a machine has no GPU, no driver, or a driver
 // that is too old, for example, the error is an [*Unavailable]. It says what was found and what to

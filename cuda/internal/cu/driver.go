@@ -31,7 +31,7 @@ func fail(r Result, call string) error {
 	return &Error{Call: call, Result: r}
 }
 
-// failf does the same as fail, and adds a detail, which is formatted only if there is an error.
+// failf is fail with a detail, which is formatted only if there is an error.
 func failf(r Result, call, format string, args ...any) error {
 	if r == 0 {
 		return nil
@@ -39,7 +39,7 @@ func failf(r Result, call, format string, args ...any) error {
 	return &Error{Call: call, Result: r, Detail: fmt.Sprintf(format, args...)}
 }
 
-// resultOf returns the Result inside of err, or ErrUnknown if there is none.
+// resultOf returns the Result in err, or ErrUnknown if there is none.
 func resultOf(err error) Result {
 	var r Result
 	if errors.As(err, &r) {
@@ -130,9 +130,9 @@ func (d *driver) CtxStreamPriorityRange() (least, greatest int, err error) {
 	return int(int32(l)), int(int32(g)), fail(r, "cuCtxGetStreamPriorityRange")
 }
 
-// heapBytes returns memory that C may write to. It lies on the heap, which does not move. (This
-// function is not inlined. Otherwise the compiler could put the slice on the goroutine's stack,
-// which may move between the taking of the slice's address and the call.)
+// heapBytes returns memory on the heap, which does not move, so that C functions may write to it.
+// It must not be inlined. Otherwise the compiler could put the slice on the stack, which may move
+// between the taking of its address and the call.
 //
 //go:noinline
 func heapBytes(n int) []byte { return make([]byte, n) }

@@ -17,8 +17,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// TestLaunchArguments checks that all eleven arguments reach C, in registers and on the stack. It
-// also checks the packed parameters.
+// TestLaunchArguments launches a kernel through a fake driver. All eleven arguments must reach C,
+// in registers and on the stack, and so must the packed parameters.
 func TestLaunchArguments(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)
@@ -54,8 +54,7 @@ func TestLaunchArguments(t *testing.T) {
 	}
 }
 
-// libcAbs returns the address of a C function. That function returns its first argument's absolute
-// value and ignores all other arguments.
+// libcAbs returns the address of the C function abs, which ignores all arguments except the first.
 func libcAbs(t testing.TB) uintptr {
 	h, err := purego.Dlopen("libc.so.6", purego.RTLD_NOW)
 	if err != nil {
@@ -86,7 +85,7 @@ func TestNoAllocations(t *testing.T) {
 		"MemsetD32Async":  func() error { return api.MemsetD32Async(0, 0x10000, 64, 7) },
 		"StreamQuery":     func() error { _, err := api.StreamQuery(0); return err },
 	}
-	// Each call is measured separately. Under the race detector sync.Pool deliberately drops every
+	// Each call is measured separately. Under the race detector, sync.Pool deliberately drops every
 	// fourth block. AllocsPerRun rounds this quarter of an allocation down to 0.
 	for name, call := range calls {
 		if n := testing.AllocsPerRun(1000, func() {
@@ -121,7 +120,7 @@ func TestEachCall(t *testing.T) {
 	put32 := func(p uintptr, v int32) { *(*int32)(pointer(p)) = v }
 	put64 := func(p uintptr, v uint64) { *(*uint64)(pointer(p)) = v }
 	expect := f.expects(t, ErrInvalidValue)
-	// value returns err. If err is nil but the value is wrong (ok is false), it returns an error.
+	// value returns err. If err is nil and ok is false, it returns an error about a wrong value.
 	value := func(what string, err error, ok bool) error {
 		if err == nil && !ok {
 			t.Errorf("%s: wrong value", what)
@@ -216,7 +215,7 @@ func TestEachCall(t *testing.T) {
 }
 
 // TestModuleAndLink checks the options and the logs of ModuleLoadData and LinkPTX, and the NUL that
-// ends the PTX text. It also checks that a link is always destroyed.
+// must end the PTX text. A link must be destroyed even after a failure.
 func TestModuleAndLink(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)
@@ -289,8 +288,8 @@ func TestModuleAndLink(t *testing.T) {
 	}
 }
 
-// TestCallsFromManyGoroutines checks that concurrent calls do not mix up their blocks, and survive
-// moving stacks and garbage collections.
+// TestCallsFromManyGoroutines makes calls from many goroutines, while stacks move and the garbage
+// collector runs. Each call must get its own result.
 func TestCallsFromManyGoroutines(t *testing.T) {
 	var api API = &driver{fn: symbols{launchKernel: libcAbs(t)}}
 	var wg sync.WaitGroup

@@ -13,9 +13,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// fake is a driver library made of C callbacks into this test. Each call reaches the function
-// handle, with the exported name of the C function and its first eleven arguments. This also tests
-// the calling convention.
+// fake is a driver library whose functions are callbacks into this test. Each call reaches the
+// function handle, with the exported name of the C function and its first eleven arguments. This
+// also tests the calling convention.
 type fake struct {
 	exports map[string]bool
 	handle  func(name string, a *[11]uintptr) Result
@@ -30,7 +30,8 @@ var fakes struct {
 	addrs map[string]uintptr
 }
 
-// callback returns the C address that forwards calls of name to the current fake.
+// callback returns a C address. A call of it is forwarded to the current fake as a call of the
+// function name.
 func callback(name string) uintptr {
 	if p := fakes.addrs[name]; p != 0 {
 		return p
@@ -39,7 +40,7 @@ func callback(name string) uintptr {
 		f := fakes.now
 		f.calls = append(f.calls, name)
 		a := [11]uintptr{a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10}
-		// the upper half of a CUresult's register is undefined
+		// the upper half of a register that returns a CUresult is undefined
 		return uintptr(f.handle(name, &a)) | 0xdeadbeef<<32
 	})
 	if fakes.addrs == nil {
@@ -49,8 +50,8 @@ func callback(name string) uintptr {
 	return p
 }
 
-// newFake returns a working driver of the given version with one device. It exports all of
-// symbolTable.
+// newFake returns a working driver of the given version with one device. It exports all functions
+// of symbolTable.
 func newFake(t *testing.T, version Version) *fake {
 	t.Helper()
 	fakes.Lock()
@@ -90,13 +91,13 @@ func (f *fake) override(name string, h func(a *[11]uintptr) Result) {
 	}
 }
 
-// skip stands for an argument of any value.
+// skip stands for any value of an argument.
 const skip = ^uintptr(0)
 
 // expects returns a function that makes a call twice. The first time, the C function fn runs
-// effect. The call must run only fn, with arguments that begin with the list a. In the list, skip
-// stands for any argument. The second time, fn returns the given failure. The call must return an
-// *Error with that Result.
+// effect. The call must run only fn, with the arguments in the list a, where skip stands for any
+// value. The second time, fn returns the given failure. The call must return an *Error with that
+// Result.
 func (f *fake) expects(t *testing.T, failure Result) func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
 	return func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
 		t.Helper()

@@ -9,7 +9,8 @@ import (
 
 var _ Graphs = (*driver)(nil)
 
-// graphSymbols are the functions of graphs. A driver of version Minimum has all of them.
+// graphSymbols holds the addresses of the C functions for graphs. A driver of version Minimum has
+// all of them.
 type graphSymbols struct {
 	graphCreate, graphDestroy, graphAddKernelNode, graphAddMemcpyNode, graphAddMemsetNode uintptr
 	graphAddEmptyNode, graphAddChildGraphNode, graphAddDependencies, graphInstantiate     uintptr
@@ -17,8 +18,8 @@ type graphSymbols struct {
 	graphLaunch, streamBeginCapture, streamEndCapture                                     uintptr
 }
 
-// graphTable lists the functions in the form that they have in version Minimum. From CUDA 12 on,
-// these names in cuda.h stand for newer forms of the functions for kernel nodes and dependencies.
+// graphTable lists the C functions for graphs as they are in version Minimum. From CUDA 12 on, the
+// names in cuda.h stand for newer versions of the functions for kernel nodes and dependencies.
 var graphTable = []symbol{
 	{"cuGraphCreate", "", func(s *symbols) *uintptr { return &s.graphCreate }},
 	{"cuGraphDestroy", "", func(s *symbols) *uintptr { return &s.graphDestroy }},
@@ -44,7 +45,7 @@ type kernelNodeParams struct {
 	fn          Function
 	grid, block Dim3
 	shared      uint32
-	params      uintptr // kernelParams, which is not used
+	params      uintptr // the field kernelParams, which is not used
 	extra       uintptr
 }
 
@@ -69,7 +70,7 @@ type memcpy3D struct {
 const (
 	memoryHost    = 1
 	memoryDevice  = 2
-	memoryUnified = 4 // memory on the device to which the address belongs
+	memoryUnified = 4 // memory of the device to which the address belongs
 )
 
 // memsetNodeParams is CUDA_MEMSET_NODE_PARAMS_v1 of cuda.h.
@@ -82,13 +83,13 @@ type memsetNodeParams struct {
 	height      uintptr
 }
 
-// captureThreadLocal is CU_STREAM_CAPTURE_MODE_THREAD_LOCAL of cuda.h. Other threads may still make
-// calls that are unsafe during a capture.
+// captureThreadLocal is CU_STREAM_CAPTURE_MODE_THREAD_LOCAL of cuda.h. It forbids calls that are
+// unsafe during a capture only in the capturing thread.
 const captureThreadLocal = 1
 
-// graphArgs is memory to which arguments of graph calls point. It must lie on the heap during the
-// call, because a goroutine's stack moves when it grows. A call takes its address as a number, so
-// the compiler would otherwise choose the stack.
+// graphArgs is memory to which arguments of graph calls point. It must lie on the heap, because
+// stacks may move. A call takes its address as a number, so the compiler would otherwise choose the
+// stack.
 type graphArgs struct {
 	kernel kernelNodeParams
 	extra  [5]uintptr
@@ -100,8 +101,8 @@ type graphArgs struct {
 //go:noinline
 func newGraphArgs() *graphArgs { return new(graphArgs) }
 
-// launchOf fills a with the parameters of the launch l, and returns their address. The caller keeps
-// l alive.
+// launchOf fills a with the parameters of the launch l, and returns their address. The caller must
+// keep l alive during the call.
 func (a *graphArgs) launchOf(l *GraphKernel) uintptr {
 	a.kernel = kernelNodeParams{fn: l.Func, grid: l.Grid, block: l.Block, shared: l.Shared}
 	if len(l.Params) > 0 {

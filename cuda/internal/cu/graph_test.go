@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// TestGraphLayouts compares the structures with those of cuda.h: their sizes and offsets, as a C
+// TestGraphLayouts compares the sizes and offsets of the structs with those of cuda.h, as a C
 // compiler computes them (CUDA 12.9, 64-bit).
 func TestGraphLayouts(t *testing.T) {
 	var k kernelNodeParams
@@ -40,8 +40,8 @@ func TestGraphLayouts(t *testing.T) {
 	}
 }
 
-// nodesBefore are the dependencies of a node. They are global, because their address is passed to
-// C, and a stack moves when it grows.
+// nodesBefore are the dependencies of a node. Their address is passed to C, so they are global,
+// because a stack may move.
 var nodesBefore = []GraphNode{0x71, 0x72}
 
 // TestEachGraphCall calls every method once. It checks the C function, its arguments, the memory to

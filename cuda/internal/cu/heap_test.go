@@ -9,8 +9,8 @@ import (
 
 // TestArgumentsLieOnTheHeap checks that memory whose address is passed to C is not on the
 // goroutine's stack. A stack moves when it grows, which may happen after the address was taken and
-// before the call. The compiler puts values that do not escape on the stack. A value does not
-// escape if its address is only converted to a number.
+// before the call. The compiler would put a value on the stack if its address were only converted
+// to a number.
 func TestArgumentsLieOnTheHeap(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)
@@ -44,7 +44,7 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 			}
 		}
 		if at := map[string]int{"cuModuleLoadDataEx": 4, "cuLinkCreate_v2": 2}[name]; at > 0 {
-			// the option values are the address of a log and its size, in turn
+			// option values alternate between the address of a log and its size
 			for i, value := range unsafe.Slice((*uintptr)(pointer(a[at])), 4) {
 				if i%2 == 0 && onStack(value) {
 					t.Errorf("%s: value %d of the options points into the goroutine's stack", name, i)
@@ -86,8 +86,8 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 	}
 }
 
-// deep calls f at a depth of some KiB in the stack. An address that is not on the stack is then far
-// from the frames of f.
+// deep calls f at a depth of some KiB in the stack. Addresses that are not on the stack are then
+// far from the frames of f.
 //
 //go:noinline
 func deep(kib int, f func()) {

@@ -9,13 +9,13 @@ import (
 
 var _ AttributeLauncher = (*driver)(nil)
 
-// laterSymbols holds functions that a driver may lack. The address of a missing function is 0.
+// laterSymbols holds addresses of functions that a driver may lack. The address of a missing
+// function is 0.
 type laterSymbols struct {
 	launchKernelEx uintptr
 }
 
-// laterSymbol is a row of the table, with the version of the driver API that introduced the
-// function.
+// laterSymbol is a function with the version of the driver API that introduced it.
 type laterSymbol struct {
 	symbol
 	since Version
@@ -50,8 +50,8 @@ const (
 	launchPriority                  = 8
 )
 
-// launchArgs is memory to which the arguments of one call point. It lies on the heap, because
-// memory whose address is passed to C must not move.
+// launchArgs is memory to which the arguments of one call point. It lies on the heap, because C
+// functions need memory that does not move.
 type launchArgs struct {
 	config launchConfig
 	attrs  [3]launchAttribute

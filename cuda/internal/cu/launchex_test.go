@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// TestLaunchLayouts checks the sizes and offsets of the structures. A C compiler computed the
-// expected numbers from cuda.h (CUDA 12.9, 64-bit).
+// TestLaunchLayouts compares the sizes and offsets of the structs with those that a C compiler
+// computes from cuda.h (CUDA 12.9, 64-bit).
 func TestLaunchLayouts(t *testing.T) {
 	var c launchConfig
 	var a launchAttribute
@@ -30,7 +30,8 @@ func TestLaunchLayouts(t *testing.T) {
 	}
 }
 
-// TestLaunchAttributes checks that the configuration, its attributes and the parameters reach C.
+// TestLaunchAttributes launches a kernel with attributes. The configuration, its attributes and the
+// parameters must reach C.
 func TestLaunchAttributes(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)
@@ -80,8 +81,8 @@ func TestLaunchAttributes(t *testing.T) {
 	}
 }
 
-// TestLaunchAttributesOfOldDriver checks a driver that lacks cuLaunchKernelEx. The driver can be
-// opened, and launches kernels without attributes. The error of a launch with attributes says what
+// TestLaunchAttributesOfOldDriver uses a driver that lacks cuLaunchKernelEx. It must open, and
+// launch kernels without attributes. A launch with attributes must return an error that says what
 // the driver lacks.
 func TestLaunchAttributesOfOldDriver(t *testing.T) {
 	f := newFake(t, Minimum)

@@ -10,7 +10,7 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// libraryDirs are searched after the loader's own search. They are the folders of WSL, of
+// libraryDirs are searched after the system loader's own search. They are the folders of WSL, of
 // distributions that keep the driver in a separate folder, of containers, of NixOS and of Jetson.
 var libraryDirs = []string{
 	"/usr/lib/wsl/lib",
@@ -27,7 +27,7 @@ var libraryDirs = []string{
 }
 
 // loadLibrary opens the library with this name. It first uses the loader's own search, and then
-// tries the folders dirs. If it finds none, it returns what it tried.
+// tries the folders dirs. If it finds none, it returns the list of what it tried.
 func loadLibrary(name string, dirs []string) (*library, []string) {
 	var tried []string
 	open := func(path string) *library {

@@ -4,12 +4,12 @@ package cu
 
 import "golang.org/x/sys/windows"
 
-// libraryDirs is empty: the driver installs its library in the system directory, and looking
-// elsewhere would be unsafe.
+// libraryDirs is empty. The driver installs its library in the system directory, and loading it
+// from elsewhere would be unsafe.
 var libraryDirs []string
 
-// loadLibrary opens the library of this name from the system directory. If there is none, it
-// returns what it tried.
+// loadLibrary opens the library of this name in the system directory. If there is none, it returns
+// the list of what it tried.
 func loadLibrary(name string, _ []string) (*library, []string) {
 	h, err := windows.LoadLibraryEx(name, 0, windows.LOAD_LIBRARY_SEARCH_SYSTEM32)
 	if err != nil {
@@ -24,5 +24,5 @@ func loadLibrary(name string, _ []string) (*library, []string) {
 	}}, nil
 }
 
-// systemDetail returns what the operating system reports about the driver: nothing.
+// systemDetail returns "", because Windows reports nothing about the driver.
 func systemDetail() string { return "" }

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// These are options of the driver's compiler (CUjit_option in cuda.h), and the kind of its input
+// Options of the driver's compiler (CUjit_option in cuda.h), and the kind of its input
 // (CUjitInputType).
 const (
 	jitMaxRegisters     = 0
@@ -24,7 +24,7 @@ const (
 	jitLogBytes = 16 << 10
 )
 
-// jit holds the two parallel arrays of a compilation's options, and the buffers to which they
+// jit holds the options of a compilation as two parallel arrays, and the buffers to which they
 // point. It must live until the module is loaded or the link is destroyed.
 type jit struct {
 	keys      []uint32
@@ -58,8 +58,8 @@ func newJIT(opts JITOptions) *jit {
 func (j *jit) keysAddr() uintptr   { return uintptr(unsafe.Pointer(&j.keys[0])) }
 func (j *jit) valuesAddr() uintptr { return uintptr(unsafe.Pointer(&j.values[0])) }
 
-// done stores the compiler's messages in the caller's InfoLog. It returns the error of the
-// compilation, or nil for success.
+// done stores the compiler's messages in the caller's InfoLog. If the compilation failed, it
+// returns an error.
 func (j *jit) done(r Result, call, detail string) error {
 	if j.opts.InfoLog != nil {
 		*j.opts.InfoLog = gostring(j.info)
@@ -71,7 +71,7 @@ func (j *jit) done(r Result, call, detail string) error {
 }
 
 // terminated returns a copy of image on the heap, with the final NUL that PTX text needs. It
-// returns a cubin (ELF) unchanged.
+// returns a cubin (an ELF file) unchanged.
 //
 //go:noinline
 func terminated(image []byte) []byte {
@@ -166,7 +166,7 @@ func (d *driver) OccupancyMaxActiveBlocks(f Function, blockThreads int, dynShare
 	return int(int32(v)), failf(r, "cuOccupancyMaxActiveBlocksPerMultiprocessor", "%d threads, %d bytes", blockThreads, dynShared)
 }
 
-// Keys of cuLaunchKernel's list extra: CU_LAUNCH_PARAM_* in cuda.h.
+// Keys of the list extra of cuLaunchKernel: CU_LAUNCH_PARAM_* in cuda.h.
 const (
 	launchParamEnd           = 0
 	launchParamBufferPointer = 1

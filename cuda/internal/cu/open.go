@@ -16,9 +16,9 @@ var opened struct {
 	api API
 }
 
-// Open loads and initialises the NVIDIA driver. The first success is kept for the process. After a
-// failure a later call tries again. The error is always an [*Unavailable]. Open does not read
-// FLAMBEAU_CUDA; its caller does.
+// Open loads and initialises the NVIDIA driver. Once it has succeeded, every call returns the same
+// driver. After a failure, the next call tries again. The error is always an [*Unavailable]. Open
+// does not read FLAMBEAU_CUDA; its caller does.
 func Open() (API, error) {
 	opened.Lock()
 	defer opened.Unlock()
@@ -59,7 +59,8 @@ func start(lib *library) (*driver, *Unavailable) {
 	}
 	raw, r := get1(versionFn)
 	version := Version(int32(raw))
-	if r == ErrStubLibrary { // every function of the toolkit's stub library returns this
+	// every function of the stub library that comes with the toolkit returns this
+	if r == ErrStubLibrary {
 		return fail(InitFailed, r, 0, r.Error(), advice(r))
 	}
 	if r != 0 {
@@ -102,8 +103,8 @@ func visibleDevices() string {
 }
 
 // OpenLibrary opens a library that comes with the driver. It searches where [Open] searches for the
-// driver's own library. If it finds none, it returns nil and what it tried. If name is an absolute
-// path, only that path is tried.
+// driver's own library. If it finds none, it returns nil and the list of what it tried. If name is
+// an absolute path, only that path is tried.
 func OpenLibrary(name string) (*Library, []string) {
 	dirs := libraryDirs
 	if filepath.IsAbs(name) {
@@ -118,10 +119,10 @@ func OpenLibrary(name string) (*Library, []string) {
 
 // Call calls the C function at fn with up to 16 integers or pointers. It returns the lower 32 bits
 // of the result, which is the size of a C enum. Memory to which pointers point must lie on the
-// heap, because Go moves stacks.
+// heap, because Go may move stacks.
 func Call(fn uintptr, args ...uintptr) uint32 { return uint32(CallWord(fn, args...)) }
 
-// CallWord does the same as [Call], for a function with a result of 64 bits, such as a pointer.
+// CallWord is [Call] for a function with a 64-bit result, such as a pointer.
 func CallWord(fn uintptr, args ...uintptr) uintptr {
 	b := getBlock(fn)
 	copy(b.a[:], args)

@@ -9,7 +9,7 @@ func Open() (API, error) {
 	return nil, NewUnavailable(absent, "built for "+runtime.GOOS+"/"+runtime.GOARCH)
 }
 
-// OpenLibrary finds nothing, because this program calls no C library.
+// OpenLibrary returns nil, because this program calls no C library.
 func OpenLibrary(name string) (*Library, []string) {
 	return nil, []string{name + ": this program was built without GPU support"}
 }

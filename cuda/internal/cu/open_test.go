@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestUnavailable provokes each Reason with a fake library, and checks the error.
+// TestUnavailable provokes each Reason with a fake library, and compares the error.
 func TestUnavailable(t *testing.T) {
 	initResult := func(r Result) func(*fake) {
 		return func(f *fake) { f.override("cuInit", func(*[11]uintptr) Result { return r }) }
@@ -112,8 +112,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestBindPrefersGetProcAddress checks that bind first uses the driver's own resolver, and uses
-// exported names for functions that the resolver lacks.
+// TestBindPrefersGetProcAddress checks that bind first uses the driver's function
+// cuGetProcAddress_v2. For functions that it does not find, bind must use exported names.
 func TestBindPrefersGetProcAddress(t *testing.T) {
 	f := newFake(t, 12040)
 	f.exports["cuGetProcAddress_v2"] = true
@@ -128,7 +128,8 @@ func TestBindPrefersGetProcAddress(t *testing.T) {
 		switch cString(a[0]) {
 		case "cuMemAlloc":
 			*(*uintptr)(pointer(a[1])) = callback("resolved")
-		case "cuMemFree": // the status says "not in this version", so the address must not be used
+		// the status says that this version lacks the function, so the address must not be used
+		case "cuMemFree":
 			*(*uintptr)(pointer(a[1])), *(*int32)(pointer(a[4])) = 1, 2
 		case "cuEventRecord":
 			return ErrNotFound
@@ -144,8 +145,8 @@ func TestBindPrefersGetProcAddress(t *testing.T) {
 	want(t, "cuEventRecord", s.eventRecord, callback("cuEventRecord"))
 }
 
-// TestSymbolTableIsComplete checks that each C function that a method calls has a row, and that no
-// two rows are for the same function.
+// TestSymbolTableIsComplete checks that the table has one row for each C function that a method
+// calls.
 func TestSymbolTableIsComplete(t *testing.T) {
 	next := uintptr(0)
 	var s symbols

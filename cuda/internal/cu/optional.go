@@ -4,8 +4,9 @@ import "unsafe"
 
 // Handles of graphs. The zero value refers to no object.
 type (
-	Graph     uintptr
-	GraphNode uintptr // a node lives as long as its graph
+	Graph uintptr
+	// A GraphNode lives as long as its graph.
+	GraphNode uintptr
 	GraphExec uintptr
 )
 
@@ -57,13 +58,13 @@ type Graphs interface {
 	// calls of a library are recorded.
 	StreamBeginCapture(s Stream) error
 	// StreamEndCapture is cuStreamEndCapture: it returns the captured graph, for
-	// GraphAddChildGraphNode. It ends the capture even if a call of the capture has failed.
+	// GraphAddChildGraphNode. It ends the capture even if a captured call has failed.
 	StreamEndCapture(s Stream) (Graph, error)
 }
 
-// GraphMarker is satisfied by a [Checker] that can record the bounds of a pool's blocks as nodes of
-// a graph. Each launch of the graph then allocates and frees these blocks anew, in the graph's
-// order.
+// GraphMarker is satisfied by a [Checker] that can record where blocks of a pool begin and end as
+// nodes of a graph. Each launch of the graph then allocates and frees these blocks anew, in the
+// graph's order.
 type GraphMarker interface {
 	// GraphAddBlockNode adds a node that marks a block.
 	GraphAddBlockNode(g Graph, after []GraphNode, ptr DevicePtr, requested, rounded uint64, label string, mark BlockMark) (GraphNode, error)
@@ -73,15 +74,17 @@ type GraphMarker interface {
 type BlockMark uint8
 
 const (
-	BlockBegins BlockMark = iota // at this node the block begins, as by BlockAllocated
-	BlockEnds                    // at this node the block ends, as by BlockFreed
-	// BlockTakesOver makes the requested bytes accessible. Bytes that were accessible before keep
-	// their contents: a kernel may read the last values of the old block and write the first values
-	// of the new one.
+	// The block begins at this node, as by BlockAllocated.
+	BlockBegins BlockMark = iota
+	// The block ends at this node, as by BlockFreed.
+	BlockEnds
+	// BlockTakesOver makes the requested bytes accessible as a new block. Bytes that were
+	// accessible before keep their contents: a kernel may read the last values of the old block and
+	// write the first values of the new one.
 	BlockTakesOver
 )
 
-// GraphKernel is a launch with its arguments, see LaunchKernel.
+// GraphKernel is a launch of a kernel with its arguments, as LaunchKernel takes them.
 type GraphKernel struct {
 	Func        Function
 	Grid, Block Dim3
@@ -100,17 +103,20 @@ type AttributeLauncher interface {
 
 // LaunchAttributes say how a kernel is launched. The zero value launches like LaunchKernel.
 type LaunchAttributes struct {
-	// number of blocks in a cluster, which run on neighbouring multiprocessors; zero: no clusters
+	// number of blocks along each axis of a cluster, which run on neighbouring multiprocessors;
+	// zero for no clusters
 	Cluster Dim3
-	// the kernel may start before the work queued before it has ended, and itself waits for that
-	// work
-	Overlap  bool
-	Priority int // priority, as for a stream; 0 means the stream's priority
+	// whether the kernel may start before earlier work on its stream has ended; it must wait for
+	// that work itself
+	Overlap bool
+	// Priority is that of the launch, in the same numbers as for a stream. If it is 0, the launch
+	// has the stream's priority.
+	Priority int
 }
 
-// GraphCopy is a copy of N > 0 bytes. Each end has one address, of host or device memory. With Peer
-// both ends are device memory, and the node's context belongs to one of the two devices. Without
-// Peer, device memory belongs to the device of the node's context.
+// GraphCopy is a copy of N > 0 bytes. Its source and its destination are each an address of host or
+// device memory. With Peer both are device memory, and the node's context belongs to one of the two
+// devices. Without Peer, device memory belongs to the device of the node's context.
 type GraphCopy struct {
 	DstHost, SrcHost unsafe.Pointer
 	Dst, Src         DevicePtr
@@ -118,8 +124,8 @@ type GraphCopy struct {
 	Peer             bool
 }
 
-// MemHandle is a piece of physical memory of a device, made by MemCreate. The zero value refers to
-// no memory.
+// MemHandle is a handle of physical device memory that MemCreate has allocated. The zero value
+// refers to no memory.
 type MemHandle uint64
 
 // VirtualMemory is satisfied by implementations with the driver's virtual memory management. It
@@ -151,39 +157,41 @@ type VirtualMemory interface {
 	MemUnmap(p DevicePtr, n uint64) error
 }
 
-// Expandable is satisfied by an implementation that sets the default for pools: whether they use
-// VirtualMemory.
+// Expandable is satisfied by an implementation that decides whether pools use VirtualMemory by
+// default.
 type Expandable interface {
 	Expandable() bool
 }
 
-// Peers can revoke CtxEnablePeerAccess. Both implementations of this build satisfy it.
+// Peers is satisfied by an implementation that can revoke CtxEnablePeerAccess. All implementations
+// in this repository satisfy it.
 type Peers interface {
 	// CtxDisablePeerAccess is cuCtxDisablePeerAccess: the current context may no longer address
 	// memory of peer's device. It returns ErrPeerAccessNotEnabled if access was not enabled.
 	CtxDisablePeerAccess(peer Context) error
 }
 
-// Rated is satisfied by an implementation whose speed follows a model.
+// Rated is satisfied by an implementation whose speed follows a cost model.
 type Rated interface {
-	// Rates returns the warp instructions and the bytes of global memory that a device does in a
-	// second.
+	// Rates returns how many warp instructions a device executes in a second, and how many bytes of
+	// global memory it moves.
 	Rates() (warpInstructions, memoryBytes float64)
 }
 
-// Sized is satisfied by an implementation that sets the size of the segments that a pool allocates
-// from a device.
+// Sized is satisfied by an implementation that decides the size of the segments that a pool
+// allocates.
 type Sized interface {
-	// Segment returns the size in bytes. If it is 0, the pool chooses the size.
+	// Segment returns the size of segments in bytes. If it is 0, the pool chooses the size.
 	Segment() uint64
 }
 
-// Scarce is satisfied by an implementation that can imitate a lack of memory, for tests of programs
-// that must survive it.
+// Scarce is satisfied by an implementation that can imitate a lack of memory, for tests.
 type Scarce interface {
-	// RefuseMemory makes requests for memory of dev fail with ErrOutOfMemory, from the n-th request
-	// after this call on (counted from 1) until Relent. n = 0 cancels this.
+	// RefuseMemory makes requests for memory of dev fail with ErrOutOfMemory, until Relent is
+	// called. The first such request is the n-th after this call, counted from 1. With an n of 0 no
+	// request fails.
 	RefuseMemory(dev Device, n uint64)
-	// Relent ends a refusal that has begun. It does not affect a refusal that has not begun.
+	// Relent ends the failures that RefuseMemory has caused. If no request has failed yet, it has
+	// no effect.
 	Relent(dev Device)
 }

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// TestRealDriver checks that NVIDIA's own library has every function that is bound here, and that
-// this package explains the library's answers on a machine without a GPU. FLAMBEAU_TEST_LIBCUDA is
-// the folder in which the loader finds the library, and FLAMBEAU_TEST_DRIVER is its release
-// (.ci/run reallibs).
+// TestRealDriver loads NVIDIA's own library on a machine without a GPU. It must have every function
+// that this package binds, and Open must explain its error. FLAMBEAU_TEST_LIBCUDA is the folder in
+// which the loader finds the library, and FLAMBEAU_TEST_DRIVER is its release. The command ".ci/run
+// reallibs" sets both.
 func TestRealDriver(t *testing.T) {
 	dir, release := os.Getenv("FLAMBEAU_TEST_LIBCUDA"), os.Getenv("FLAMBEAU_TEST_DRIVER")
 	if dir == "" {
@@ -30,7 +30,7 @@ func TestRealDriver(t *testing.T) {
 	if missing := s.bind(lib); len(missing) > 0 {
 		t.Errorf("driver %s lacks %s", release, strings.Join(missing, ", "))
 	}
-	// This binds by exported names, as for drivers without cuGetProcAddress_v2.
+	// This binds by exported names, as bind does for drivers without cuGetProcAddress_v2.
 	var exported symbols
 	missing := exported.bind(&library{path: lib.path, lookup: func(name string) uintptr {
 		if name == "cuGetProcAddress_v2" {

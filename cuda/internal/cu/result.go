@@ -6,7 +6,7 @@ import (
 )
 
 // Result is a CUresult, the number that each function of the driver returns. Every Result except 0
-// is an error. Methods of [API] return it inside of an [*Error]; compare with errors.Is.
+// is an error. Methods of [API] return it in an [*Error], in which errors.Is finds it.
 type Result uint32
 
 // Results that the driver returns. Numbers and names are those of cuda.h (CUDA 12.9). The
@@ -133,10 +133,10 @@ func (r Result) Sticky() bool {
 // Cause.
 type Error struct {
 	Call   string // the driver's function, such as "cuMemAlloc"
-	Result Result // never 0
+	Result Result // the driver's result, never 0
 	Detail string // arguments of the call, such as "8589934592 bytes"; may be empty
-	Log    string // the compiler's messages, for modules and links
-	Cause  error  // what the emulator reports about the failure; nil on hardware
+	Log    string // the compiler's messages, if a module or link failed
+	Cause  error  // the emulator's report on the failure; nil on hardware
 }
 
 // Error returns call, detail, result, cause and log.

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestStrictTable checks that the strict driver in testdata has exactly the functions that are
-// bound here, under the names that are looked up here. A C compiler checks that driver against
-// NVIDIA's headers (.ci/run driver).
+// TestStrictTable compares the functions of the strict driver in testdata with those that this
+// package binds. Both must have the same names. The command ".ci/run driver" checks the strict
+// driver against NVIDIA's headers with a C compiler.
 func TestStrictTable(t *testing.T) {
 	b, err := os.ReadFile("testdata/strict/table.inc")
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"unsafe"
 )
 
-// symbols holds the addresses of the driver's functions. After bind none of them is zero.
+// symbols holds the addresses of the driver's functions. After a successful bind, none of them is
+// zero.
 type symbols struct {
 	graphSymbols
 	peerSymbols
@@ -31,10 +32,10 @@ type symbols struct {
 	laterSymbols
 }
 
-// symbol is one row of the table. The field base is the name that cuGetProcAddress takes. The field
-// exported is the name under which the library exports the same function, or "" if it is also base.
-// The two names differ if base is exported with an older signature: the exported cuMemAlloc is the
-// 32-bit function of CUDA 3.1.
+// symbol describes a function of the driver. The field base is the name for cuGetProcAddress. The
+// field exported is the name under which the library exports the same function, or "" if it is also
+// base. The names differ if the library exports an older function as base. For example, the
+// exported cuMemAlloc is the 32-bit function of CUDA 3.1.
 type symbol struct {
 	base, exported string
 	at             func(*symbols) *uintptr
@@ -112,9 +113,9 @@ type library struct {
 
 // bind resolves all functions and returns the exported names of those that are missing.
 //
-// It uses cuGetProcAddress_v2, which drivers have from API 12.0 on, and requests the functions of
-// version Minimum. The functions then have that version's signatures, even if a newer driver
-// exports them under names with another suffix. If this fails, bind looks up the exported names.
+// It uses cuGetProcAddress_v2, which drivers have from API 12.0 on, to find the functions of
+// version Minimum. They have that version's signatures, even in newer drivers. If this fails, bind
+// looks up the exported names.
 func (s *symbols) bind(lib *library) (missing []string) {
 	getProc := lib.lookup("cuGetProcAddress_v2")
 	for _, row := range symbolTable {
@@ -156,7 +157,8 @@ func procAddress(fn uintptr, name string, version Version) uintptr {
 	b.a[4] = b.outAddr(1)
 	r := b.call()
 	runtime.KeepAlive(n)
-	if r != 0 || uint32(b.out[1]) != 0 { // status 1: there is no such symbol; status 2: it is not in this version
+	// Status 1 means that there is no such symbol. Status 2 means that this version lacks it.
+	if r != 0 || uint32(b.out[1]) != 0 {
 		return 0
 	}
 	return uintptr(b.out[0])

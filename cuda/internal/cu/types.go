@@ -24,7 +24,7 @@ type DevicePtr uint64
 // 12.4.
 type Version int
 
-// String returns the version as NVIDIA writes it, "12.4".
+// String returns the version as NVIDIA writes it, such as "12.4".
 func (v Version) String() string { return fmt.Sprintf("%d.%d", int(v)/1000, int(v)%1000/10) }
 
 // UUID identifies a GPU across processes and machines.
@@ -35,8 +35,8 @@ func (u UUID) String() string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
-// Dim3 is an extent of a grid (in blocks) or of a block (in threads). Each component is at least 1
-// in a launch.
+// Dim3 is the size of a grid in blocks, or of a block in threads. In a launch, each component is at
+// least 1.
 type Dim3 struct{ X, Y, Z uint32 }
 
 // Count returns X·Y·Z.
@@ -50,14 +50,15 @@ type DeviceAttr int32
 
 // Device attributes. Sizes are in bytes, clocks in kHz, and flags are 0 or 1.
 const (
-	AttrMaxThreadsPerBlock       DeviceAttr = 1
-	AttrMaxBlockDimX             DeviceAttr = 2
-	AttrMaxBlockDimY             DeviceAttr = 3
-	AttrMaxBlockDimZ             DeviceAttr = 4
-	AttrMaxGridDimX              DeviceAttr = 5
-	AttrMaxGridDimY              DeviceAttr = 6
-	AttrMaxGridDimZ              DeviceAttr = 7
-	AttrMaxSharedPerBlock        DeviceAttr = 8 // the limit unless FuncSetAttribute raises it
+	AttrMaxThreadsPerBlock DeviceAttr = 1
+	AttrMaxBlockDimX       DeviceAttr = 2
+	AttrMaxBlockDimY       DeviceAttr = 3
+	AttrMaxBlockDimZ       DeviceAttr = 4
+	AttrMaxGridDimX        DeviceAttr = 5
+	AttrMaxGridDimY        DeviceAttr = 6
+	AttrMaxGridDimZ        DeviceAttr = 7
+	// AttrMaxSharedPerBlock is the limit for kernels for which FuncSetAttribute has not raised it.
+	AttrMaxSharedPerBlock        DeviceAttr = 8
 	AttrTotalConstantMemory      DeviceAttr = 9
 	AttrWarpSize                 DeviceAttr = 10
 	AttrMaxRegistersPerBlock     DeviceAttr = 12
@@ -104,13 +105,16 @@ const (
 	FuncSharedBytes        FuncAttr = 1 // statically allocated shared memory
 	FuncConstBytes         FuncAttr = 2
 	// bytes of local memory of a thread; spilled registers are stored here
-	FuncLocalBytes    FuncAttr = 3
-	FuncNumRegs       FuncAttr = 4 // registers of a thread
-	FuncPTXVersion    FuncAttr = 5 // .target of the PTX text, as 10·major + minor
-	FuncBinaryVersion FuncAttr = 6 // compute capability of the machine code, as 10·major + minor
-	// bytes that a launch may request; it must be set for more than 48 KiB
+	FuncLocalBytes FuncAttr = 3
+	FuncNumRegs    FuncAttr = 4 // registers of a thread
+	// FuncPTXVersion is the target of the PTX text, as 10·major + minor.
+	FuncPTXVersion FuncAttr = 5
+	// FuncBinaryVersion is the compute capability of the machine code, as 10·major + minor.
+	FuncBinaryVersion FuncAttr = 6
+	// largest dynamic shared memory of a launch in bytes; more than 48 KiB must be set before
 	FuncMaxDynamicShared FuncAttr = 8
-	FuncSharedCarveout   FuncAttr = 9 // percent of L1 to use as shared memory, a hint
+	// FuncSharedCarveout is a hint: the percentage of the L1 cache to use as shared memory.
+	FuncSharedCarveout FuncAttr = 9
 )
 
 // CtxFlags configure a primary context before it is first retained.
@@ -129,8 +133,8 @@ type StreamFlags uint32
 
 // Stream flags.
 const (
-	StreamDefault     StreamFlags = 0 // ordered with the default stream
-	StreamNonBlocking StreamFlags = 1 // independent of the default stream
+	StreamDefault     StreamFlags = 0 // the stream is ordered with the default stream
+	StreamNonBlocking StreamFlags = 1 // the stream is independent of the default stream
 )
 
 // EventFlags configure an event.
@@ -148,17 +152,19 @@ type HostAllocFlags uint32
 
 // Flags of MemHostAlloc, combined by or.
 const (
-	HostPortable HostAllocFlags = 1 // page-locked for every context
-	// kernels can address the memory, see MemHostGetDevicePointer
-	HostDeviceMap     HostAllocFlags = 2
-	HostWriteCombined HostAllocFlags = 4 // fast to write in order, very slow to read from the host
+	HostPortable HostAllocFlags = 1 // the memory is page-locked for every context
+	// kernels can access the memory at the address that MemHostGetDevicePointer returns
+	HostDeviceMap HostAllocFlags = 2
+	// The host can write this memory fast in order, but reads it very slowly.
+	HostWriteCombined HostAllocFlags = 4
 )
 
 // JITOptions say how the driver compiles PTX. The zero value is the driver's default.
 type JITOptions struct {
-	MaxRegisters int  // per thread; if 0, the compiler chooses
-	LineInfo     bool // keep source lines for profilers
-	Verbose      bool // write each kernel's registers, spills and shared memory to the info log
+	MaxRegisters int  // registers of a thread; if 0, the compiler chooses
+	LineInfo     bool // whether to keep source lines for profilers
+	// Verbose adds each kernel's registers, spills and shared memory to the compiler's messages.
+	Verbose bool
 
 	// InfoLog, if not nil, receives the compiler's messages, on success and on failure.
 	InfoLog *string

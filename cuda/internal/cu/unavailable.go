@@ -19,14 +19,14 @@ type Reason int
 
 // Reasons for being unavailable.
 const (
-	LibraryNotFound Reason = iota + 1 // no driver library in any of the usual folders
+	LibraryNotFound Reason = iota + 1 // none of the usual folders has a driver library
 	NoDevice                          // the driver works but finds no GPU
 	// the driver is older than Minimum, or lacks functions that it should have
 	DriverTooOld
 	Mismatch      // the kernel module and the library have different versions
-	ForwardCompat // a cuda-compat package is used with a GPU that it does not support
+	ForwardCompat // a cuda-compat package is installed that does not support the GPU
 	InitFailed    // cuInit returned another error
-	Disabled      // switched off by FLAMBEAU_CUDA=off
+	Disabled      // FLAMBEAU_CUDA=off turns GPUs off
 	BuiltWithout  // the program was built with the tag nogpu
 	// NVIDIA has no CUDA driver for this operating system or processor
 	UnsupportedPlatform
@@ -44,16 +44,16 @@ func (r Reason) String() string {
 	return reasonNames[r]
 }
 
-// Unavailable says why Open has no driver. That is a state of the machine, not a fault of the
-// program.
+// Unavailable says why Open cannot return a driver on this machine.
 type Unavailable struct {
-	Reason  Reason
-	Text    string   // what the reason means and what to do about it
-	Detail  string   // what was found on this machine; may be empty
-	Tried   []string // for LibraryNotFound: each name and folder, with the loader's answer
-	Library string   // the library that was loaded, "" if none
-	Version Version  // the driver's version, 0 if unknown
-	Result  Result   // the driver's result, 0 if the driver was not called
+	Reason Reason
+	Text   string // what the reason means and what to do about it
+	Detail string // what was found on this machine; may be empty
+	// Tried lists each name and folder with the loader's error, for LibraryNotFound.
+	Tried   []string
+	Library string  // path of the library that was loaded; "" if none was
+	Version Version // the driver's version; 0 if it is unknown
+	Result  Result  // the driver's result; 0 if the driver was not called
 }
 
 // Error returns text, detail and what was tried.
@@ -117,7 +117,7 @@ func libraryName() string {
 	return "libcuda.so.1"
 }
 
-// advice says what to do about a result of cuInit that has no Reason of its own.
+// advice says what to do about a result of cuInit for which there is no specific Reason.
 func advice(r Result) string {
 	switch r {
 	case ErrDeviceUnavailable:

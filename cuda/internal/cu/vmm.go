@@ -61,8 +61,8 @@ const (
 	memGranularityMinimum = 0 // CU_MEM_ALLOC_GRANULARITY_MINIMUM
 )
 
-// onDevice describes memory of a device. The result lies on the heap, because memory whose address
-// is passed to C must not move.
+// onDevice returns the properties of memory of a device. They lie on the heap, because C functions
+// need memory that does not move.
 //
 //go:noinline
 func onDevice(d Device) *memAllocationProp {

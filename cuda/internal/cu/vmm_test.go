@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// TestMemoryLayouts compares the structures with those of cuda.h: their sizes and offsets, as a C
+// TestMemoryLayouts compares the sizes and offsets of the structs with those of cuda.h, as a C
 // compiler computes them (CUDA 12.9 and 13.2, 64-bit).
 func TestMemoryLayouts(t *testing.T) {
 	var p memAllocationProp
@@ -44,7 +44,7 @@ func TestEachMemoryCall(t *testing.T) {
 	prop := func(i int) func(args) {
 		return func(a args) {
 			got := (*[32]byte)(pointer(a[i]))
-			// the request must be for pinned memory on device 3
+			// the request must be for page-locked memory on device 3
 			if want := [32]byte{0: 1, 8: 1, 12: 3}; *got != want {
 				t.Errorf("the description of memory is %v", *got)
 			}

@@ -7,8 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// BlockAllocated marks the beginning of a pool's block in the order of s, see cu.Checker. It panics
-// if the range is not mapped memory, which is a bug of the pool. In meta mode it does nothing.
+// BlockAllocated marks the beginning of a pool's block in the order of s. It implements cu.Checker.
+// It panics if the range is not mapped memory, which is a bug of the pool. In meta mode it does
+// nothing.
 func (d *Driver) BlockAllocated(s cu.Stream, ptr cu.DevicePtr, requested, rounded uint64, label string) {
 	if requested > rounded {
 		panic(fmt.Sprintf("emu: BlockAllocated(%#x): requested %d > rounded %d", uint64(ptr), requested, rounded))
@@ -16,8 +17,8 @@ func (d *Driver) BlockAllocated(s cu.Stream, ptr cu.DevicePtr, requested, rounde
 	d.mark("BlockAllocated", s, ptr, rounded, func(dev *device) { dev.mem.MarkAllocated(uint64(ptr), requested, rounded, label) })
 }
 
-// BlockFreed marks the end of a pool's block in the order of s, see cu.Checker. It panics if the
-// range is not mapped memory, which is a bug of the pool.
+// BlockFreed marks the end of a pool's block in the order of s. It implements cu.Checker. It panics
+// if the range is not mapped memory, which is a bug of the pool.
 func (d *Driver) BlockFreed(s cu.Stream, ptr cu.DevicePtr, rounded uint64) {
 	d.mark("BlockFreed", s, ptr, rounded, func(dev *device) { dev.mem.MarkFreed(uint64(ptr), rounded) })
 }
@@ -38,7 +39,7 @@ func (d *Driver) mark(what string, h cu.Stream, ptr cu.DevicePtr, rounded uint64
 	s := dev.ctx.defaultStream
 	if h != 0 {
 		s = d.byHandle[h]
-		if s == nil { // the stream was destroyed and its work is done
+		if s == nil { // the stream was destroyed, so its work is done
 			apply(dev)
 			return
 		}

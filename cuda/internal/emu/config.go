@@ -9,49 +9,54 @@ import (
 	"time"
 )
 
-// Config describes the emulated machine. A zero field has its default.
+// Config describes the emulated machine. Zero fields stand for their defaults.
 type Config struct {
-	Devices int    // number of devices, default 1, at most 64
-	Memory  uint64 // bytes of memory of each device, default 256 MiB
-	SM      int    // compute capability, 10·major + minor: 80, 86, 87, 89 or 90 (default)
-	Meta    bool   // addresses without memory, see the package comment
-	// seed of the schedule: with 0, queues run in the order of the calls; with any other seed, in
+	Devices int // number of devices, at most 64; the default is 1
+	// Memory is the number of bytes of memory of each device. The default is 256 MiB.
+	Memory uint64
+	// SM is the compute capability as 10·major + minor: 80, 86, 87, 89 or 90, the default.
+	SM   int
+	Meta bool // whether memory has addresses, but no contents (meta mode)
+	// seed of the schedule; with 0, work runs in the order of the calls, and with any other seed in
 	// an adversarial order
 	Seed uint64
-	// bytes of the segments of a pool, a multiple of 1 KiB; 0 means that the size depends on the
+	// size in bytes of the segments of a pool, a multiple of 1 KiB; 0 means that it depends on the
 	// memory. A pool divides segments into small blocks, and rounds large blocks up to whole
 	// segments
 	Segment uint64
-	// devices cannot address each other's memory, as with GeForce cards; by default they can, as in
-	// servers with NVLink
+	// whether devices cannot address each other's memory, as with GeForce cards; by default they
+	// can, as in servers with NVLink
 	NoPeer bool
 
-	Pageable Pageable // when copies read and write pageable memory, see the package comment
+	// Pageable says when copies access host memory that is not page-locked (pageable memory).
+	Pageable Pageable
 
-	Expandable bool // pools grow by pages of virtual memory
-	// size of the pages of Expandable, a power of two from 4 KiB to 1 GiB; the default is 2 MiB, or
-	// less if a device has less than 1 GiB of memory
+	Expandable bool // whether pools grow by pages of virtual memory
+	// size of these pages, a power of two from 4 KiB to 1 GiB; the default is 2 MiB, or less if a
+	// device has less than 1 GiB of memory
 	Granularity uint64
 
-	Workers int // goroutines that run the blocks of a kernel, default GOMAXPROCS
-	// instructions that a warp may execute before its kernel counts as an endless loop; 0 means the
-	// default of package ptxvm
+	// Workers is the number of goroutines that run the blocks of a kernel. The default is
+	// GOMAXPROCS.
+	Workers int
+	// largest number of instructions that a warp may execute before its kernel counts as an endless
+	// loop; 0 means the default of package ptxvm
 	MaxSteps int64
-	// operations that may be pending; a further call first runs some of them; default 1024
+	// largest number of pending operations, by default 1024; a further call first runs some of them
 	QueueDepth int
 
 	Cost Cost // the cost model; zero fields have defaults
-	// extra virtual time of an operation, for tests of slow operations; may be nil, and must not
-	// call the driver
+	// additional virtual time of an operation, for tests of slow operations; may be nil, and must
+	// not call the driver
 	Latency func(op Op) time.Duration
 
-	// Spill lets a test pretend that the compiler spilled registers. It returns how many bytes of
-	// local memory each thread of the kernel gets, beyond those that the kernel's text declares.
-	// Spill may be nil, and must not call the driver.
+	// Spill lets a test pretend that the compiler had too few registers. It returns the bytes of
+	// local memory of each thread of the kernel, in addition to those that the kernel declares. It
+	// may be nil, and must not call the driver.
 	Spill func(kernel string) int
 
-	// NoHost reports whether page-locked memory is refused now, for tests of a shortage. It may be
-	// nil, and must not call the driver.
+	// NoHost reports whether allocations of page-locked memory fail now, for tests. It may be nil,
+	// and must not call the driver.
 	NoHost func() bool
 
 	// Timeline is called for each operation that has run, with its start and its end in virtual
@@ -70,21 +75,20 @@ const (
 	minMemory         = 1 << 20
 	minSegment        = 1 << 10
 	maxSegment        = 32 << 20
-	MaxMemory         = 1 << 42 // the address space of a device
+	MaxMemory         = 1 << 42 // size of the address space of a device
 )
 
 // supportedSMs lists the compute capabilities that limitsOf knows.
 var supportedSMs = []int{80, 86, 87, 89, 90}
 
-// SpecError reports a setting that cannot be used: the wrong part of the text, and what is accepted
-// there.
+// SpecError says which part of a Config, or of its text, is wrong.
 type SpecError struct {
-	Spec string // the whole text; empty for a Config built in code
+	Spec string // whole text; empty for a Config that was not parsed
 	Part string // the wrong part
-	Want string // what is accepted
+	Want string // what is accepted instead
 }
 
-// Error returns text, part and what is accepted.
+// Error returns the text, the wrong part and what is accepted.
 func (e *SpecError) Error() string {
 	if e.Spec == "" && e.Part != "" {
 		return fmt.Sprintf("emulated GPU: %s: want %s", e.Part, e.Want)
@@ -194,8 +198,8 @@ func Parse(spec string) (Config, error) {
 	return c.withDefaults(), nil
 }
 
-// String returns the form that Parse reads: the devices, mem and sm, and then every other setting
-// that is not at its default.
+// String returns a text that Parse reads. It contains the devices, mem and sm, and then every other
+// setting that is not the default.
 func (c Config) String() string {
 	c = c.withDefaults()
 	var b strings.Builder
@@ -321,7 +325,7 @@ func parseRate(s string) (float64, bool) {
 	return 0, false
 }
 
-// formatRate returns the form that parseRate reads. The rate must be one that parseRate can return.
+// formatRate formats a rate that parseRate can return, so that parseRate reads it again.
 func formatRate(r float64) string {
 	n := uint64(r)
 	for _, u := range rateUnits {

@@ -6,14 +6,14 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// addDefaultStream creates stream 0 of ctx. d.mu is held.
+// addDefaultStream creates stream 0 of ctx. The caller holds d.mu.
 func (d *Driver) addDefaultStream(ctx *context) {
 	ctx.defaultStream = &stream{ctx: ctx, blocking: true, weight: d.weight()}
 	d.streams = append(d.streams, ctx.defaultStream)
 }
 
-// weight returns the scheduling weight of a new stream. In an adversarial schedule it is drawn at
-// random, see weights.
+// weight returns the scheduling weight of a new stream. In an adversarial schedule it is random, so
+// that some streams run late.
 func (d *Driver) weight() int {
 	if d.rng == nil {
 		return 1
@@ -22,7 +22,7 @@ func (d *Driver) weight() int {
 }
 
 // PrimaryCtxRetain creates the primary context, or adds a reference to it. A device whose context
-// ended with an error stays dead until Reset.
+// ended with an error stays unusable until Reset.
 func (d *Driver) PrimaryCtxRetain(dev cu.Device) (cu.Context, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -42,7 +42,7 @@ func (d *Driver) PrimaryCtxRetain(dev cu.Device) (cu.Context, error) {
 	return dv.ctx.handle, nil
 }
 
-// Contexts returns the numbers of the devices that have a context, in ascending order.
+// Contexts returns the ordinals of the devices that have a context, in ascending order.
 func (d *Driver) Contexts() (devices []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -134,7 +134,7 @@ func (d *Driver) CtxStreamPriorityRange() (least, greatest int, err error) {
 
 const greatestPriority = -5
 
-// String describes the driver, as in "emulated: 2 devices of sm_90 with 256MiB".
+// String describes the driver, such as "emulated: 2 devices of sm_90 with 256MiB".
 func (d *Driver) String() string {
 	return fmt.Sprintf("emulated: %d devices of sm_%d with %s", d.cfg.Devices, d.cfg.SM, formatBytes(d.cfg.Memory))
 }

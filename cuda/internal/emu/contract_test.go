@@ -13,8 +13,8 @@ import (
 )
 
 // TestContract runs one program on the emulated driver and, if there is one, on the machine's own
-// driver. Code above package cu may rely on everything that the program checks. The program
-// contains nothing that ends a context.
+// driver. Code above package cu may rely on everything that the program checks. Nothing in it ends
+// a context.
 func TestContract(t *testing.T) {
 	d, err := New(Config{SM: 80})
 	if err != nil {
@@ -71,7 +71,7 @@ func contract(t *testing.T, api cu.API) {
 	least, greatest, err := api.CtxStreamPriorityRange()
 	ok(err)
 
-	// This part checks the calls that handle code: modules, functions and their attributes.
+	// The calls for code: modules, functions and their attributes.
 	_, err = api.ModuleLoadData([]byte(strings.Replace(kernels, "mad.lo.u32", "mud.lo.u32", 1)), cu.JITOptions{})
 	fails("PTX with an unknown instruction", err, cu.ErrInvalidPTX)
 	var e *cu.Error
@@ -97,7 +97,7 @@ func contract(t *testing.T, api cu.API) {
 		t.Errorf("%d blocks of 256 threads", n)
 	}
 
-	// This part checks allocations of device memory and of page-locked memory.
+	// Allocations of device memory and of page-locked memory.
 	const words, size = 1 << 12, 4 << 12
 	_, err = api.MemAlloc(0)
 	fails("0 bytes", err, cu.ErrInvalidValue)
@@ -111,7 +111,7 @@ func contract(t *testing.T, api cu.API) {
 	host := unsafe.Slice((*uint32)(pin), words)
 	mapped := must(api.MemHostGetDevicePointer(pin))(t)
 
-	// This part checks work on two streams, ordered by an event.
+	// Work on two streams, ordered by an event.
 	a := must(api.StreamCreate(cu.StreamNonBlocking, greatest))(t)
 	b := must(api.StreamCreate(cu.StreamNonBlocking, least))(t)
 	start, mid, end := must(api.EventCreate(cu.EventDefault))(t), must(api.EventCreate(cu.EventDisableTiming))(t), must(api.EventCreate(cu.EventBlockingSync))(t)
@@ -158,7 +158,7 @@ func contract(t *testing.T, api cu.API) {
 	_, err = api.EventElapsed(start, mid)
 	fails("an event without timing", err, cu.ErrInvalidHandle)
 
-	// This part checks fills, a download to page-locked memory, and mapped memory.
+	// Fills, a download to page-locked memory, and mapped memory.
 	ok(api.MemsetD32Async(x, 0x01020304, words, a))
 	ok(api.MemsetD16Async(x+4, 0x0506, 1, a))
 	ok(api.MemsetD8Async(x+8, 0x07, 1, a))
@@ -177,7 +177,7 @@ func contract(t *testing.T, api cu.API) {
 		t.Errorf("an empty stream: %v, %v", done, err)
 	}
 
-	// Checks that a refused launch does not end the context.
+	// A launch that is refused must not end the context.
 	one := cu.Dim3{X: 1, Y: 1, Z: 1}
 	fails("an empty grid", api.LaunchKernel(narrow, cu.Dim3{X: 0, Y: 1, Z: 1}, one, 0, a, nil), cu.ErrInvalidValue)
 	fails("a block of 1025", api.LaunchKernel(narrow, one, cu.Dim3{X: 1025, Y: 1, Z: 1}, 0, a, nil), cu.ErrInvalidValue)

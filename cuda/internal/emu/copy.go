@@ -9,21 +9,22 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// AccessError says which memory a copy or memset may not access. It is the Cause of the operation's
+// AccessError says which memory a copy or fill must not access. It is the Cause of the operation's
 // *cu.Error.
 type AccessError struct {
 	Kind Kind
-	Addr uint64 // device address, 0 for host memory
-	Size uint64 // bytes of the whole operation
-	Why  string // which byte failed, and where it lies
+	Addr uint64 // device address; 0 for host memory
+	Size uint64 // size of the whole operation in bytes
+	Why  string // the first byte that cannot be accessed, and the reason
 }
 
-// Error returns the operation, its address and size, and why it failed.
+// Error returns the operation, its address and size, and the reason for the failure.
 func (e *AccessError) Error() string {
 	return fmt.Sprintf("emu: %s of %d bytes at %#x: %s", e.Kind, e.Size, e.Addr, e.Why)
 }
 
-// reach checks that [p, p+n) is mapped on dev when an operation is enqueued.
+// reach returns an error unless [p, p+n) is mapped on dev. It is called when an operation is
+// queued.
 func (d *Driver) reach(call string, dev *device, p cu.DevicePtr, n uint64) error {
 	at := d.deviceAt(p)
 	switch {
@@ -44,7 +45,8 @@ func (d *Driver) reach(call string, dev *device, p cu.DevicePtr, n uint64) error
 	return nil
 }
 
-// access returns the n bytes at p, for an operation that runs now. An error ends the context.
+// access returns the n bytes at p, for an operation that is about to run. If it returns an error,
+// the context ends.
 func access(kind Kind, call string, dev *device, p cu.DevicePtr, n uint64) ([]byte, error) {
 	err := dev.mem.CheckAddressable(uint64(p), n)
 	if err == nil {
@@ -56,8 +58,8 @@ func access(kind Kind, call string, dev *device, p cu.DevicePtr, n uint64) ([]by
 	return nil, &cu.Error{Call: call, Result: cu.ErrIllegalAddress, Cause: &AccessError{Kind: kind, Addr: uint64(p), Size: n, Why: err.Error()}}
 }
 
-// alive returns an error if the page-locked block h was freed while a copy was pending. h is nil
-// for a copy whose pageable source was read within the call.
+// alive returns an error if the page-locked block h was freed while a copy was pending. For a copy
+// whose source was read within the call, h is nil.
 func (h *hostBlock) alive(kind Kind, call string, n uint64) error {
 	if h == nil || !h.freed {
 		return nil
@@ -65,9 +67,9 @@ func (h *hostBlock) alive(kind Kind, call string, n uint64) error {
 	return &cu.Error{Call: call, Result: cu.ErrIllegalAddress, Cause: &AccessError{Kind: kind, Size: n, Why: "the pinned host memory was freed before the copy ran"}}
 }
 
-// MemcpyHtoDAsync copies from the host. Page-locked memory is read when the copy's turn comes.
-// Pageable memory is read within the call. With PageableLate, pageable memory is also read when the
-// copy's turn comes.
+// MemcpyHtoDAsync copies from the host. Page-locked memory is read when the stream reaches the
+// copy. Other (pageable) memory is read within the call. With PageableLate, it is also read when
+// the stream reaches the copy.
 func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,13 +111,12 @@ func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64,
 	return s.ctx.dead
 }
 
-// MemcpyDtoHAsync copies to the host. Page-locked memory is written when the copy's turn comes. For
-// pageable memory the call completes the stream's work. With PageableLate the work is completed by
-// a later synchronisation.
+// MemcpyDtoHAsync copies to the host. Page-locked memory is written when the stream reaches the
+// copy. For other (pageable) memory, the call completes the stream's work. With PageableLate, a
+// later synchronisation does.
 //
 // In meta mode a copy to pageable memory returns ErrMeta. A copy to page-locked memory is counted
-// and dropped. A host that wants to read the memory waits for the copy first, and that wait returns
-// ErrMeta.
+// and dropped. The wait for such a copy, which must precede a read by the host, returns ErrMeta.
 func (d *Driver) MemcpyDtoHAsync(dst unsafe.Pointer, src cu.DevicePtr, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,14 +8,21 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// Cost is the model behind the virtual clock. A zero field has the default that its comment gives.
+// Cost is the cost model of the virtual clock. Zero fields stand for their defaults.
 type Cost struct {
-	Launch           time.Duration // delay before the first instruction of a kernel, default 2 µs
-	WarpInstructions float64       // warp instructions a second, on the whole device; default 1e12
-	MemoryBytes      float64       // bytes of global memory a second; default 3.35e12
-	Copy             time.Duration // start-up time of a copy, default 1 µs
-	CopyBytes        float64       // bytes a second between host and device; default 25e9
-	// bytes a second from one device to another, with peer access; default 450e9
+	Launch time.Duration // delay before the first instruction of a kernel; the default is 2 µs
+	// WarpInstructions is the number of warp instructions that the whole device executes in a
+	// second. The default is 1e12.
+	WarpInstructions float64
+	// MemoryBytes is the number of bytes of global memory that are moved in a second. The default
+	// is 3.35e12.
+	MemoryBytes float64
+	Copy        time.Duration // time to start a copy; the default is 1 µs
+	// CopyBytes is the number of bytes that are copied between host and device in a second. The
+	// default is 25e9.
+	CopyBytes float64
+	// number of bytes that are copied between two devices with peer access in a second; the default
+	// is 450e9
 	PeerBytes float64
 }
 
@@ -59,14 +66,14 @@ func perSecond(n uint64, rate float64) time.Duration {
 	return time.Duration(math.Ceil(float64(n) / rate * 1e9))
 }
 
-// kernel returns the time of a kernel: the time of its launch, plus the time of its instructions or
-// of its memory traffic, whichever is longer.
+// kernel returns the virtual time of a kernel. It is the time of the launch, plus the time of the
+// instructions or of the memory traffic, whichever is longer.
 func (c Cost) kernel(warpInstructions, memoryBytes uint64) time.Duration {
 	return c.Launch + max(perSecond(warpInstructions, c.WarpInstructions), perSecond(memoryBytes, c.MemoryBytes))
 }
 
-// peer returns the time of a copy between devices. If direct is false, it is the time of a copy to
-// the host and of a copy from the host.
+// peer returns the virtual time of a copy between devices. If direct is false, it is the time of a
+// copy to the host and a copy from the host.
 func (c Cost) peer(bytes uint64, direct bool) time.Duration {
 	if direct {
 		return c.Copy + perSecond(bytes, c.PeerBytes)
@@ -74,16 +81,16 @@ func (c Cost) peer(bytes uint64, direct bool) time.Duration {
 	return 2 * c.link(bytes)
 }
 
-// link returns the time of a copy between host and device.
+// link returns the virtual time of a copy between host and device.
 func (c Cost) link(bytes uint64) time.Duration { return c.Copy + perSecond(bytes, c.CopyBytes) }
 
-// local returns the time of a copy or a fill within a device. The argument is the number of bytes
-// read plus the number of bytes written.
+// local returns the virtual time of a copy or a fill within a device. The argument is the number of
+// bytes read plus the number of bytes written.
 func (c Cost) local(bytes uint64) time.Duration { return c.Copy + perSecond(bytes, c.MemoryBytes) }
 
 var _ cu.Rated = (*Driver)(nil)
 
-// Rates returns the cost model's rates: warp instructions and bytes of memory a second.
+// Rates returns the cost model's rates: warp instructions and bytes of memory in a second.
 func (d *Driver) Rates() (warpInstructions, memoryBytes float64) {
 	return d.cfg.Cost.WarpInstructions, d.cfg.Cost.MemoryBytes
 }

@@ -6,11 +6,12 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// limits holds the properties that depend on the compute capability: table "Technical
+// limits holds the properties that depend on the compute capability. Source: table "Technical
 // Specifications per Compute Capability" of the CUDA C++ Programming Guide.
 type limits struct {
 	threadsPerSM, blocksPerSM int
-	// shared memory in bytes: of a multiprocessor, and the most that a block may use
+	// Bytes of shared memory of a multiprocessor, and the most that a block may use.
+
 	sharedPerSM, sharedOptin int
 }
 
@@ -27,10 +28,11 @@ func limitsOf(sm int) limits {
 	case 90:
 		return limits{2048, 32, 228 << 10, 227 << 10}
 	}
-	panic(fmt.Sprintf("emu: no limits for sm_%d", sm)) // Config.check refuses all other capabilities
+	// Config.check refuses all other compute capabilities
+	panic(fmt.Sprintf("emu: no limits for sm_%d", sm))
 }
 
-// Limits of every capability, and properties that this emulation chooses.
+// Limits that hold for every compute capability, and properties that this emulator chooses.
 const (
 	maxThreadsPerBlock = 1024
 	maxBlockX          = 1024
@@ -43,7 +45,8 @@ const (
 	sharedReserved     = 1 << 10
 	warpSize           = 32
 
-	multiprocessors = 4         // a small number, because some kernels choose their grid by it
+	// a small number, because some kernels choose the size of their grid by it
+	multiprocessors = 4
 	clockKHz        = 1_000_000 // 1 GHz
 	registersPerSM  = 64 << 10
 	// assumed number of registers of a thread; only ptxas, which the emulator does not run, knows
@@ -51,7 +54,7 @@ const (
 	assumedRegs = 32
 )
 
-// device returns the device dev. d.mu is held.
+// device returns the device with the ordinal dev.
 func (d *Driver) device(call string, dev cu.Device) (*device, error) {
 	if dev < 0 || int(dev) >= len(d.devices) {
 		return nil, fail(call, cu.ErrInvalidDevice, "device %d of %d", dev, len(d.devices))
@@ -62,13 +65,13 @@ func (d *Driver) device(call string, dev cu.Device) (*device, error) {
 // Init does nothing: an emulated driver is always initialised.
 func (d *Driver) Init() error { return nil }
 
-// DriverVersion returns the constant DriverVersion.
+// DriverVersion returns a fixed version.
 func (d *Driver) DriverVersion() (cu.Version, error) { return DriverVersion, nil }
 
-// DeviceCount returns Config.Devices.
+// DeviceCount returns the number of devices in the Config.
 func (d *Driver) DeviceCount() (int, error) { return len(d.devices), nil }
 
-// DeviceGet returns the device of an ordinal.
+// DeviceGet returns the device with an ordinal.
 func (d *Driver) DeviceGet(ordinal int) (cu.Device, error) {
 	if ordinal < 0 || ordinal >= len(d.devices) {
 		return 0, fail("cuDeviceGet", cu.ErrInvalidDevice, "ordinal %d of %d devices", ordinal, len(d.devices))
@@ -76,7 +79,8 @@ func (d *Driver) DeviceGet(ordinal int) (cu.Device, error) {
 	return cu.Device(ordinal), nil
 }
 
-// DeviceName returns "Emulated GPU (sm_90)", or "Emulated GPU (sm_90, meta)" in meta mode.
+// DeviceName returns a name such as "Emulated GPU (sm_90)", or "Emulated GPU (sm_90, meta)" in meta
+// mode.
 func (d *Driver) DeviceName(dev cu.Device) (string, error) {
 	if _, err := d.device("cuDeviceGetName", dev); err != nil {
 		return "", err
@@ -87,7 +91,8 @@ func (d *Driver) DeviceName(dev cu.Device) (string, error) {
 	return fmt.Sprintf("Emulated GPU (sm_%d)", d.cfg.SM), nil
 }
 
-// DeviceAttribute returns an attribute, or ErrInvalidValue for one that package cu does not name.
+// DeviceAttribute returns an attribute, or ErrInvalidValue for attributes that package cu does not
+// have.
 func (d *Driver) DeviceAttribute(dev cu.Device, a cu.DeviceAttr) (int, error) {
 	if _, err := d.device("cuDeviceGetAttribute", dev); err != nil {
 		return 0, err
@@ -153,7 +158,7 @@ func (d *Driver) DeviceAttribute(dev cu.Device, a cu.DeviceAttr) (int, error) {
 	return 0, fail("cuDeviceGetAttribute", cu.ErrInvalidValue, "attribute %d is not emulated", a)
 }
 
-// DeviceTotalMem returns Config.Memory.
+// DeviceTotalMem returns the size of a device's memory in the Config.
 func (d *Driver) DeviceTotalMem(dev cu.Device) (uint64, error) {
 	_, err := d.device("cuDeviceTotalMem", dev)
 	return d.cfg.Memory, err

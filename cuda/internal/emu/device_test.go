@@ -54,13 +54,13 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestCurrentContext checks that the current context belongs to the thread, that calls need a
-// current context, and that the context ends with the last release.
+// TestCurrentContext checks the current context. It must belong to the thread, calls must need one,
+// and it must end with the last release.
 func TestCurrentContext(t *testing.T) {
 	r := newRig(t, Config{})
 	other := make(chan error)
 	go func() {
-		// the goroutine does not unlock its thread, so the thread ends with it
+		// the goroutine ends without unlocking its thread, which ends the thread too
 		runtime.LockOSThread()
 		_, err := r.MemAlloc(1)
 		other <- err
@@ -91,8 +91,8 @@ func TestCurrentContext(t *testing.T) {
 	}
 }
 
-// TestConcurrent checks the results of four goroutines that use two devices at once, each with its
-// own stream.
+// TestConcurrent runs four goroutines on two devices at once, each with its own stream. Their
+// results must be right.
 func TestConcurrent(t *testing.T) {
 	r := newRig(t, Config{Devices: 2, Seed: 9})
 	contexts := []cu.Context{r.ctx, must(r.PrimaryCtxRetain(1))(t)}
@@ -135,9 +135,9 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// TestVirtualTime checks that events measure the times of the cost model, and that latencies can be
-// added. Copies and kernels must overlap, but kernels must not overlap with each other. None of
-// this may depend on the host.
+// TestVirtualTime measures work by events. The times must be those of the cost model plus added
+// latencies. Copies and kernels must overlap, but kernels must not overlap with each other. The
+// host's speed must have no effect.
 func TestVirtualTime(t *testing.T) {
 	us := time.Microsecond
 	cost := Cost{Launch: 2 * us, WarpInstructions: 1e9, MemoryBytes: 1e18, Copy: us, CopyBytes: 25e9}
@@ -217,7 +217,8 @@ func TestVirtualTime(t *testing.T) {
 	}
 }
 
-// TestMeta checks the addresses, limits and counts of a device in meta mode, which has no memory.
+// TestMeta checks addresses, limits and counts of a device in meta mode, whose memory has no
+// contents.
 func TestMeta(t *testing.T) {
 	r := newRig(t, Config{Meta: true, Memory: 1 << 40})
 	if n := must(r.DeviceName(0))(t); n != "Emulated GPU (sm_90, meta)" {
@@ -237,7 +238,7 @@ func TestMeta(t *testing.T) {
 	if err := r.MemcpyDtoHAsync(ptr(pageable), x, 4, 0); !errors.Is(err, ErrMeta) || !errors.Is(err, cu.ErrNotSupported) {
 		t.Errorf("reading gave %v", err)
 	}
-	// In meta mode a stream may wait for a copy to page-locked memory. The host may not.
+	// In meta mode a stream may wait for a copy to page-locked memory, but the host may not.
 	behind, large := r.event(), must(r.MemHostAlloc(1<<36, 0))(t)
 	r.ok(r.MemcpyDtoHAsync(large, x, 1<<36, 0))
 	r.ok(r.EventRecord(behind, 0))

@@ -22,8 +22,8 @@ const (
 	maxPTXMinor = 4
 )
 
-// ErrMeta is the cause of the error of a call that would read a value in meta mode, where memory
-// has no contents.
+// ErrMeta is the cause of an error in meta mode, where memory has no contents. The failed call
+// would have read a value.
 var ErrMeta = errors.New("emu: mode=meta has addresses without memory, so there is no value to read")
 
 // Driver is an emulated driver with its devices. It satisfies cu.API, cu.Checker and cu.Emulated.
@@ -32,7 +32,7 @@ var ErrMeta = errors.New("emu: mode=meta has addresses without memory, so there 
 type Driver struct {
 	cfg Config
 
-	mu        sync.Mutex // guards all fields below
+	mu        sync.Mutex // guards the fields below it
 	devices   []*device
 	current   map[uint64]*context // current context of each thread
 	contexts  map[cu.Context]*context
@@ -40,15 +40,17 @@ type Driver struct {
 	functions map[cu.Function]*function
 	events    map[cu.Event]*event
 	byHandle  map[cu.Stream]*stream
-	streams   []*stream // the streams in order of creation, default streams included
+	streams   []*stream // all streams in order of creation, including default streams
 	hosts     []*hostBlock
 	handles   uint64
 	graphs    graphs
 
-	rng     *rand.Rand // random numbers of the schedule; if nil, queues run in the order of calls
+	// rng is the random generator of an adversarial schedule. It is nil if work runs in the order
+	// of the calls.
+	rng     *rand.Rand
 	issue   uint64
 	pending int
-	links   map[[2]int]*calendar // links by the numbers of their two devices
+	links   map[[2]int]*calendar // links by the ordinals of their two devices
 
 	counters Counters
 }
@@ -61,24 +63,27 @@ var (
 
 type device struct {
 	ordinal int
-	mem     *ptxvm.Memory // global memory; nil in meta mode
-	meta    *metaMemory   // addresses without memory; nil if not in meta mode
+	mem     *ptxvm.Memory // global memory of the device; nil in meta mode
+	meta    *metaMemory   // addresses of the device in meta mode; otherwise nil
 	virtual *virtual
-	ctx     *context // the primary context while it is retained
+	ctx     *context // the primary context, if it is retained
 	flags   cu.CtxFlags
-	dead    error // the error that ended an earlier context; only Reset revives the device
-	short   shortage
-	host    time.Duration // virtual time of the device's host; operations submitted from now on start no earlier
+	// dead is the error that ended an earlier context. Only Reset makes the device usable again.
+	dead  error
+	short shortage
+	// host is the virtual time of the device's host. Operations that are submitted now do not start
+	// earlier.
+	host    time.Duration
 	engines [engines]calendar
 }
 
-// context is a primary context.
+// context is the primary context of a device.
 type context struct {
 	handle        cu.Context
 	dev           *device
 	refs          int
 	defaultStream *stream
-	dead          error             // the error that each call returns after a fault
+	dead          error             // error that each call returns after a fault
 	peers         map[*context]bool // contexts whose memory this context may address
 }
 
@@ -102,7 +107,7 @@ func New(cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// addressBase returns where a device's addresses start. The address ranges of the devices do not
+// addressBase returns the address at which a device's memory starts. The ranges of devices do not
 // overlap, so an address identifies its device.
 func addressBase(ordinal int) uint64 { return uint64(ordinal+1) << 44 }
 
@@ -121,8 +126,8 @@ func (d *Driver) Config() Config { return d.cfg }
 // Emulated reports true.
 func (d *Driver) Emulated() bool { return true }
 
-// Now returns the virtual time of the host. Each device has a host clock, which synchronisation
-// moves forward. Now returns the latest of these times.
+// Now returns the virtual time of the host. Each device has its own host clock, which
+// synchronisation moves forward, and Now returns the latest of their times.
 func (d *Driver) Now() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -133,7 +138,7 @@ func (d *Driver) Now() time.Duration {
 	return now
 }
 
-// NowOf returns the virtual time of the host of one device, or 0 if there is no such device.
+// NowOf returns the virtual time of the host clock of one device, or 0 if there is no such device.
 func (d *Driver) NowOf(ordinal int) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,9 +148,9 @@ func (d *Driver) NowOf(ordinal int) time.Duration {
 	return d.devices[ordinal].host
 }
 
-// Reset revives a device after a fault, which hardware cannot do. It destroys the device's memory,
-// streams, events and modules. If the primary context is retained, it is like a new context. The
-// error is ErrInvalidDevice if there is no such device.
+// Reset makes a device usable again after a fault, which is impossible on hardware. It destroys the
+// device's memory, streams, events and modules. If the primary context is retained, it is like a
+// new context. The error is ErrInvalidDevice if there is no such device.
 func (d *Driver) Reset(ordinal int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -162,7 +167,7 @@ func (d *Driver) Reset(ordinal int) error {
 	return nil
 }
 
-// dismantle destroys everything that belongs to ctx. d.mu is held.
+// dismantle destroys everything that belongs to ctx. The caller holds d.mu.
 func (d *Driver) dismantle(ctx *context) {
 	d.kill(ctx, errDestroyed)
 	d.streams = slices.DeleteFunc(d.streams, func(s *stream) bool {
@@ -193,8 +198,8 @@ func deleteIf[K comparable, V any](m map[K]V, del func(V) bool) {
 
 var errDestroyed = &cu.Error{Call: "cuDevicePrimaryCtxRelease", Result: cu.ErrContextIsDestroyed}
 
-// handle returns a new value for a handle. No two objects of any kind ever share a handle. So a
-// stale or foreign handle is always detected.
+// handle returns a new handle. No two objects of any kind ever have the same handle, so that a
+// wrong handle is always detected.
 func (d *Driver) handle() uint64 {
 	d.handles++
 	return 0x10000 + 16*d.handles
@@ -206,7 +211,7 @@ func fail(call string, r cu.Result, format string, args ...any) error {
 }
 
 // currentContext returns the calling thread's current context, or an error if it has none or the
-// context has ended. d.mu is held.
+// context has ended. The caller holds d.mu.
 func (d *Driver) currentContext(call string) (*context, error) {
 	ctx := d.current[threadID()]
 	switch {
@@ -220,8 +225,8 @@ func (d *Driver) currentContext(call string) (*context, error) {
 	return ctx, nil
 }
 
-// streamOf returns the stream of a handle. 0 is the default stream of the current context. d.mu is
-// held.
+// streamOf returns the stream with a handle. Handle 0 is the default stream of the current context.
+// The caller holds d.mu.
 func (d *Driver) streamOf(call string, h cu.Stream) (*stream, error) {
 	if h == 0 {
 		ctx, err := d.currentContext(call)
@@ -240,8 +245,8 @@ func (d *Driver) streamOf(call string, h cu.Stream) (*stream, error) {
 	return s, s.ctx.dead
 }
 
-// streamHere does the same as streamOf, and also checks that the stream belongs to the current
-// context. d.mu is held.
+// streamHere is streamOf for streams that must belong to the current context. The caller holds
+// d.mu.
 func (d *Driver) streamHere(call string, h cu.Stream) (*stream, error) {
 	ctx, err := d.currentContext(call)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// These are the engines of a device. Different engines work at the same time. Each engine does one
-// thing at a time.
+// The engines of a device. Each engine does one thing at a time, and different engines work at the
+// same time.
 const (
 	engineCompute = iota
 	engineIn
@@ -15,14 +15,14 @@ const (
 )
 
 // engine returns the calendar of the engine or link that an operation occupies while it runs. It is
-// nil for an operation that occupies neither. d.mu is held.
+// nil for an operation that occupies neither. The caller holds d.mu.
 //
 // A copy between devices occupies the link from the source to the destination. There is a link for
 // each ordered pair of devices: NVLink is full duplex, and a copy to one peer does not slow down a
 // copy to a second peer. (With a switch between the devices, it would. But in a model of a switch,
 // the copies of two ranks would share a link, and their times would depend on which rank called
-// first.) A copy through the host occupies the link between the host and the device in whose stream
-// it is, like copies between host and device.
+// first.) A copy through the host occupies the engine of the stream's device for copies from the
+// host or to the host.
 //
 // Kernels take turns too, although hardware runs small kernels at the same time. Small kernels
 // share the device, so two at once take about as long as one after the other.
@@ -47,7 +47,7 @@ func (d *Driver) engine(o *op) *calendar {
 	return nil
 }
 
-// link returns the link from device src to device dst. d.mu is held.
+// link returns the link from device src to device dst. The caller holds d.mu.
 func (d *Driver) link(src, dst int) *calendar {
 	k := [2]int{src, dst}
 	l := d.links[k]
@@ -61,23 +61,22 @@ func (d *Driver) link(src, dst int) *calendar {
 	return l
 }
 
-// calendar holds the free time of an engine or a link. Each reservation is for one operation, from
-// the moment at which the operation is ready. So an operation that waits for an event does not
-// delay the operations of later calls. They may use the free time before the waiting operation
-// begins.
+// calendar holds the times at which an engine or a link is free. Each operation reserves time from
+// the moment at which it is ready. So an operation that waits for an event does not delay
+// operations of later calls. They may use the free time before the waiting operation begins.
 type calendar struct {
-	idle []span        // free spans before end, in order of time
-	end  time.Duration // all time from end on is free
+	idle []span        // free intervals before end, in order of time
+	end  time.Duration // the time from which on everything is free
 }
 
 type span struct{ from, to time.Duration }
 
-// maxIdle is the number of free spans that a calendar remembers. If there are more, the oldest span
+// maxIdle is the largest number of free intervals in a calendar. If there are more, the oldest one
 // counts as occupied.
 const maxIdle = 256
 
-// reserve occupies free time of total length cost, none of it before the moment ready. It returns
-// the beginning and the end of the occupied time.
+// reserve occupies free time of total length cost, not before the time ready. It returns the
+// beginning and the end of the occupied time.
 func (c *calendar) reserve(ready, cost time.Duration) (start, end time.Duration) {
 	start = -1
 	i, _ := slices.BinarySearchFunc(c.idle, ready, func(s span, t time.Duration) int {
@@ -104,8 +103,8 @@ func (c *calendar) reserve(ready, cost time.Duration) (start, end time.Duration)
 		if cost == 0 {
 			return start, end
 		}
-		// The operation has used this span up to its end. So at most the beginning of the span
-		// remains free.
+		// The operation has used this interval up to its end, so at most its beginning is still
+		// free.
 		i += len(left)
 	}
 	from := max(c.end, ready)

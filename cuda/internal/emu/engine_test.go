@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// TestCalendar checks that ready operations occupy the free time in the order of the calls, before
-// and after operations that wait. It also checks that no time is used twice.
+// TestCalendar makes reservations for operations that are ready and for operations that wait. They
+// must get the free time in the order of the calls, and no time twice.
 func TestCalendar(t *testing.T) {
 	var c calendar
 	for i, x := range []struct{ ready, cost, start, end time.Duration }{
 		{0, 10, 0, 10},
-		{100, 5, 100, 105},  // this operation waits until 100
-		{0, 20, 10, 30},     // this operation does not wait for the one before
+		{100, 5, 100, 105},  // waits until 100
+		{0, 20, 10, 30},     // does not wait for the operation before
 		{20, 100, 30, 135},  // takes 70 before the waiting operation, and 30 after it
 		{0, 1, 135, 136},    // no time before 135 is free
-		{200, 10, 200, 210}, // this operation leaves free time before it
-		{140, 0, 140, 140},  // an operation of no time occupies none
+		{200, 10, 200, 210}, // leaves free time before it
+		{140, 0, 140, 140},  // an operation without duration occupies no time
 		{150, 10, 150, 160},
 		{136, 20, 136, 166}, // takes 14 before the operation at 150, and 6 after it
 		{205, 1, 210, 211},
@@ -31,7 +31,7 @@ func TestCalendar(t *testing.T) {
 }
 
 // TestCalendarAgreesWithTicks compares random reservations with a reference that marks each
-// occupied tick.
+// occupied unit of time.
 func TestCalendarAgreesWithTicks(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -57,8 +57,8 @@ func TestCalendarAgreesWithTicks(t *testing.T) {
 	}
 }
 
-// TestCalendarForgets checks that a calendar remembers a bounded number of spans, and that
-// forgotten spans count as occupied.
+// TestCalendarForgets checks that a calendar has a largest number of free intervals. Those that it
+// drops must count as occupied.
 func TestCalendarForgets(t *testing.T) {
 	var c calendar
 	for i := range time.Duration(10 * maxIdle) {

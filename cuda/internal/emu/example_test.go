@@ -33,8 +33,8 @@ const double = `
 }
 `
 
-// A kernel runs on an emulated device. The driver finds the thread whose access is out of bounds,
-// and names it together with its line of PTX.
+// This runs a kernel on an emulated device. The driver finds the thread whose access is out of
+// bounds, and names the line of PTX.
 func Example() {
 	cfg, err := emu.Parse("emulate:1,mem=64MiB,sm=80")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// TestFaults makes each kind of mistake. It checks the driver's result and the description of the
-// fault, and that the context stays lost.
+// TestFaults provokes each kind of fault. It checks the driver's result and the description of the
+// fault. The context must stay lost.
 func TestFaults(t *testing.T) {
 	cases := []struct {
 		name   string
@@ -28,7 +28,7 @@ func TestFaults(t *testing.T) {
 			x := r.alloc(512)
 			r.ok(r.MemsetD32Async(x, 0, 128, 0))
 			r.ok(r.CtxSynchronize())
-			r.ok(r.affine(0, x, 128, 1, 1)) // this kernel is pending while its memory is freed
+			r.ok(r.affine(0, x, 128, 1, 1)) // this kernel is pending when its memory is freed
 			r.ok(r.MemFree(x))
 			return nil
 		}, cu.ErrIllegalAddress, ptxvm.OutOfBounds},
@@ -56,7 +56,7 @@ func TestFaults(t *testing.T) {
 			if !c.result.Sticky() {
 				t.Errorf("%v is not sticky", c.result)
 			}
-			// Each later call returns this error again.
+			// Each later call must return the same error again.
 			for name, call := range map[string]func() error{
 				"launch": func() error {
 					return r.LaunchKernel(f0, cu.Dim3{X: 1, Y: 1, Z: 1}, cu.Dim3{X: 1, Y: 1, Z: 1}, 0, s, nil)
@@ -95,8 +95,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestResetKeepsTheContext checks that a reset keeps the handle of a retained context, and destroys
-// everything in it.
+// TestResetKeepsTheContext checks that a reset keeps the handle of a retained context. Everything
+// in the context must be destroyed.
 func TestResetKeepsTheContext(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	s, x := r.stream(), r.alloc(512)
@@ -120,8 +120,8 @@ func TestResetKeepsTheContext(t *testing.T) {
 	}
 }
 
-// TestFaultStaysOnItsDevice checks that a fault on one device does not stop another device, even if
-// that device waits for the dead device.
+// TestFaultStaysOnItsDevice checks that a fault on one device does not affect another device, even
+// if that device waits for the first one.
 func TestFaultStaysOnItsDevice(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	e := r.event()
@@ -142,8 +142,8 @@ func TestFaultStaysOnItsDevice(t *testing.T) {
 	}
 }
 
-// TestCopiesFault checks that a copy or fill ends the context if it accesses memory outside of a
-// pool's blocks, or page-locked memory that was freed.
+// TestCopiesFault lets copies and fills access memory outside of a pool's blocks, or page-locked
+// memory that was freed. Each must end the context.
 func TestCopiesFault(t *testing.T) {
 	for name, do := range map[string]func(r *rig, x, y cu.DevicePtr, host []uint32) error{
 		"upload":   func(r *rig, x, y cu.DevicePtr, host []uint32) error { return r.MemcpyHtoDAsync(x, ptr(host), 128, 0) },
@@ -175,8 +175,8 @@ func TestCopiesFault(t *testing.T) {
 	}
 }
 
-// TestLaunchIsChecked checks that the call refuses a wrong launch, and that the context stays
-// usable.
+// TestLaunchIsChecked makes wrong launches. The call must return an error, and the context must
+// stay usable.
 func TestLaunchIsChecked(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	one := cu.Dim3{X: 1, Y: 1, Z: 1}

@@ -6,11 +6,11 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// Foreign queues work for which there is no PTX text, such as the kernels of a library. The work is
-// one launch with the given name on the stream, or one node while the stream is being captured. It
-// takes the time of a kernel that moves the given number of bytes. The function effect gets the
-// memory of all devices, and must not call the driver. An error of effect ends the context. In meta
-// mode effect is not called.
+// Foreign queues work for which there is no PTX text, such as the kernels of a library. The work
+// counts as one launch on the stream, or as one node if the stream is being captured. It takes the
+// time of a kernel that moves the given number of bytes. The function effect gets the memory of all
+// devices, and must not call the driver. An error of effect ends the context. In meta mode effect
+// is not called.
 func (d *Driver) Foreign(name string, st cu.Stream, bytes uint64, effect func(*Shared) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -15,13 +15,16 @@ var (
 	_ cu.GraphMarker = (*Driver)(nil)
 )
 
-// work is what a node does each time it runs.
+// work is what a node of a graph does each time it runs.
 type work struct {
 	Op
-	ctx   *context                      // context of the work; if nil, it is the graph's context
-	run   func() (time.Duration, error) // nil if the work does nothing
-	count func()                        // adds to the counters; nil for work that is no launch
-	child *graph                        // copy of a child graph, whose nodes run before this node
+	// ctx is the context of the work. If it is nil, it is the graph's context.
+	ctx *context
+	// run does the work and returns its virtual time. It is nil if the work does nothing.
+	run func() (time.Duration, error)
+	// count adds to the counters of launches. It is nil for work that is no launch.
+	count func()
+	child *graph // copy of a child graph, whose nodes run before the end of this node
 }
 
 type graphs struct {
@@ -34,7 +37,7 @@ func (g *graphs) dismantle(ctx *context) {
 	deleteIf(g.execs, func(e *graphExec) bool { return slices.Contains(e.contexts(), ctx) })
 }
 
-// graph is a graph of work. The nodes are in the order in which they were added.
+// graph is a graph of work. Its nodes are in the order in which they were added.
 type graph struct {
 	ctx   *context
 	nodes []*graphNode
@@ -46,19 +49,20 @@ type graphNode struct {
 	work   work
 }
 
-// uses reports whether the graph, or one of its nodes, belongs to that context.
+// uses reports whether the graph or one of its nodes belongs to ctx.
 func (g *graph) uses(ctx *context) bool {
 	return g.ctx == ctx || slices.ContainsFunc(g.nodes, func(n *graphNode) bool {
 		return n.work.ctx == ctx || n.work.child != nil && n.work.child.uses(ctx)
 	})
 }
 
-// graphExec is a graph whose child graphs are expanded, in an order in which its nodes can run.
+// graphExec is a graph that can be launched. Its child graphs are expanded, and its nodes are in an
+// order in which they can run.
 type graphExec struct {
 	ctx    *context
 	nodes  []execNode
 	index  map[cu.GraphNode]int
-	lastOp *op // end of the last launch, for which the next launch of this graph waits
+	lastOp *op // last operation of the latest launch, for which the next launch of this graph waits
 }
 
 type execNode struct {
@@ -123,7 +127,7 @@ func (g *graph) node(call string, h cu.GraphNode) (*graphNode, error) {
 	return nil, fail(call, cu.ErrInvalidValue, "the graph has no node %#x", uintptr(h))
 }
 
-// addNode adds a node. The function build returns the node's work. d.mu is not held.
+// addNode adds a node. The function build returns the node's work. The caller does not hold d.mu.
 func (d *Driver) addNode(call string, h cu.Graph, after []cu.GraphNode, build func(*graph) (work, error)) (cu.GraphNode, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -150,14 +154,14 @@ func (d *Driver) addNode(call string, h cu.Graph, after []cu.GraphNode, build fu
 	return n.handle, nil
 }
 
-// GraphAddKernelNode adds a launch, which it checks like LaunchKernel.
+// GraphAddKernelNode adds a launch. It makes the same checks as LaunchKernel.
 func (d *Driver) GraphAddKernelNode(h cu.Graph, after []cu.GraphNode, l cu.GraphKernel) (cu.GraphNode, error) {
 	const call = "cuGraphAddKernelNode"
 	return d.addNode(call, h, after, func(*graph) (work, error) { return d.kernelNode(call, l) })
 }
 
-// kernelNode returns the work of a node that launches a kernel, see kernelWork. It runs in the
-// context of the launched function, which may differ from the graph's context.
+// kernelNode checks a launch and returns the work of a node for it. It runs in the context of the
+// function, which may differ from the graph's context.
 func (d *Driver) kernelNode(call string, l cu.GraphKernel) (work, error) {
 	f, err := d.functionOf(call, l.Func)
 	if err != nil {
@@ -174,7 +178,7 @@ func (d *Driver) GraphAddCopyNode(h cu.Graph, after []cu.GraphNode, c cu.GraphCo
 	return d.addNode(call, h, after, func(*graph) (work, error) { return d.copyWork(call, c, ctx) })
 }
 
-// contextOf returns the context with handle h. d.mu is held.
+// contextOf returns the context with handle h. The caller holds d.mu.
 func (d *Driver) contextOf(call string, h cu.Context) (*context, error) {
 	ctx := d.contexts[h]
 	if ctx == nil {
@@ -183,7 +187,7 @@ func (d *Driver) contextOf(call string, h cu.Context) (*context, error) {
 	return ctx, ctx.dead
 }
 
-// copyWork checks a copy and returns the work of a node for it. d.mu is held.
+// copyWork checks a copy and returns the work of a node for it. The caller holds d.mu.
 func (d *Driver) copyWork(call string, c cu.GraphCopy, in cu.Context) (work, error) {
 	ctx, err := d.contextOf(call, in)
 	if err != nil {
@@ -261,7 +265,7 @@ func (d *Driver) copyWork(call string, c cu.GraphCopy, in cu.Context) (work, err
 	return work{Op: Op{Kind: kind, Bytes: n}, ctx: ctx, run: run, count: func() { traffic.add(n) }}, nil
 }
 
-// GraphAddFillNode adds a fill, which works like the memsets.
+// GraphAddFillNode adds a fill with n elements of 1, 2 or 4 bytes.
 func (d *Driver) GraphAddFillNode(h cu.Graph, after []cu.GraphNode, dst cu.DevicePtr, value uint32, width int, n uint64, ctx cu.Context) (cu.GraphNode, error) {
 	const call = "cuGraphAddMemsetNode"
 	return d.addNode(call, h, after, func(*graph) (work, error) {
@@ -297,7 +301,7 @@ func (d *Driver) GraphAddFillNode(h cu.Graph, after []cu.GraphNode, dst cu.Devic
 	})
 }
 
-// GraphAddEmptyNode adds a node that does no work, and is done when the nodes before it are done.
+// GraphAddEmptyNode adds a node that does nothing but wait for the nodes before it.
 func (d *Driver) GraphAddEmptyNode(h cu.Graph, after []cu.GraphNode) (cu.GraphNode, error) {
 	return d.addNode("cuGraphAddEmptyNode", h, after, func(*graph) (work, error) { return work{Op: Op{Kind: KindJoin}}, nil })
 }
@@ -317,8 +321,8 @@ func (d *Driver) GraphAddChildGraphNode(h cu.Graph, after []cu.GraphNode, child 
 	})
 }
 
-// clone copies a graph with its nodes. The copied nodes have the same handles as the originals. A
-// caller's handle still refers to the original node.
+// clone copies a graph with its nodes. The copied nodes have the same handles as the originals, to
+// which the handles still refer.
 func (g *graph) clone() *graph {
 	c := &graph{ctx: g.ctx}
 	of := map[*graphNode]*graphNode{}
@@ -365,13 +369,14 @@ func (d *Driver) GraphAddDependencies(h cu.Graph, from, to []cu.GraphNode) error
 	return nil
 }
 
-// GraphAddBlockNode adds a node that marks a pool's block each time it runs, see cu.GraphMarker.
+// GraphAddBlockNode adds a node that marks a pool's block each time it runs. It implements
+// cu.GraphMarker.
 func (d *Driver) GraphAddBlockNode(h cu.Graph, after []cu.GraphNode, ptr cu.DevicePtr, requested, rounded uint64, label string, mark cu.BlockMark) (cu.GraphNode, error) {
 	const call = "GraphAddBlockNode"
 	return d.addNode(call, h, after, func(g *graph) (work, error) {
 		dev := d.deviceAt(ptr)
 		if dev == nil {
-			dev = g.ctx.dev // d.reach below will report that this device has no such memory
+			dev = g.ctx.dev // d.reach will report that this device has no such memory
 		}
 		if err := d.reach(call, dev, ptr, rounded); err != nil {
 			return work{}, err
@@ -400,12 +405,12 @@ func (d *Driver) GraphAddBlockNode(h cu.Graph, after []cu.GraphNode, ptr cu.Devi
 type capture struct {
 	g    *graph
 	tail *graphNode
-	err  error // error of the call that was not allowed
+	err  error // error of the first call that is not allowed during a capture
 }
 
-// capturable are the calls that are allowed on a stream that is being captured. A call that waits
-// would wait forever. A call that accesses pageable memory would access it only during the capture,
-// and not at each launch. An event would add a second stream to the capture, which is not emulated.
+// capturable lists the calls that are allowed on a stream during a capture. A call that waits would
+// wait forever. A call that accesses pageable memory would do so only during the capture, and not
+// at each launch. An event would add a second stream to the capture, which is not emulated.
 var capturable = map[string]bool{"cuLaunchKernel": true, "cuMemcpyDtoDAsync": true, "cuMemsetD8Async": true, "cuMemsetD16Async": true,
 	"cuMemsetD32Async": true, "cuStreamBeginCapture": true, "cuStreamEndCapture": true}
 
@@ -415,13 +420,14 @@ func (c *capture) refuse(call string) error {
 	return c.err
 }
 
-// add appends a node for the work w, which depends on the last node.
+// add appends a node for the work w to the captured graph. It depends on the last node.
 func (c *capture) add(d *Driver, w work) error {
 	if c.err != nil {
 		return fail("cuStreamBeginCapture", cu.ErrStreamCaptureInvalidated, "%v", c.err)
 	}
 	if w.ctx == nil {
-		w.ctx = c.g.ctx // this remains the work's context if the graph becomes a child of another graph
+		// the context of the work does not change if the graph becomes a child of another graph
+		w.ctx = c.g.ctx
 	}
 	n := &graphNode{handle: cu.GraphNode(d.handle()), work: w}
 	if c.tail != nil {
@@ -432,8 +438,8 @@ func (c *capture) add(d *Driver, w work) error {
 	return nil
 }
 
-// StreamBeginCapture makes nodes of the work that is queued on the stream from now on: launches,
-// copies on the device, and memsets.
+// StreamBeginCapture starts a capture. Launches, copies on the device and fills that are queued on
+// the stream from now on become nodes of a graph.
 func (d *Driver) StreamBeginCapture(h cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

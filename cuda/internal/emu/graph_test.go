@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// affineNode returns a launch that computes x = a·x + b for n words.
+// affineNode returns a launch that computes x = a·x + b for n 32-bit integers.
 func (r *rig) affineNode(x cu.DevicePtr, n, a, b uint32) cu.GraphKernel {
 	p := binary.LittleEndian.AppendUint64(nil, uint64(x))
 	for _, v := range []uint32{n, a, b} {
@@ -26,8 +26,8 @@ func (r *rig) kernelNode(g cu.Graph, l cu.GraphKernel, after ...cu.GraphNode) cu
 	return must(r.GraphAddKernelNode(g, after, l))(r)
 }
 
-// TestGraphOrder checks that nodes run in every order that their dependencies allow, and in no
-// order that they forbid.
+// TestGraphOrder launches graphs with many seeds. Their nodes must run in every order that their
+// dependencies allow, and in no other.
 func TestGraphOrder(t *testing.T) {
 	const n = 64
 	run := func(ordered bool) func(r *rig) string {
@@ -45,7 +45,7 @@ func TestGraphOrder(t *testing.T) {
 			e := must(r.GraphInstantiate(g))(r)
 			r.ok(r.GraphDestroy(g))
 			r.ok(r.GraphLaunch(e, s))
-			r.ok(r.affine(s, x, n, 1, 100)) // runs after the whole graph
+			r.ok(r.affine(s, x, n, 1, 100)) // runs only after the whole graph
 			r.ok(r.GraphExecDestroy(e))
 			out := fmt.Sprint(r.read(s, x, n)[0])
 			if c := r.Stats(); c.Launches != 2 || c.GraphLaunches != 1 || c.Kernels["affine"].Launches != 3 || c.Memsets.Count != 1 {
@@ -65,8 +65,8 @@ func TestGraphOrder(t *testing.T) {
 	}
 }
 
-// TestGraphAmongStreams checks that work of other streams may run between the nodes of a graph,
-// unless events order it.
+// TestGraphAmongStreams launches a graph while another stream works. That work may run between the
+// nodes of the graph, unless an event orders it.
 func TestGraphAmongStreams(t *testing.T) {
 	const n = 64
 	run := func(ordered bool) func(r *rig) string {
@@ -97,8 +97,8 @@ func TestGraphAmongStreams(t *testing.T) {
 	}
 }
 
-// TestGraphLaunchesTakeTurns launches one graph on two streams, and checks that the launches run
-// one after the other.
+// TestGraphLaunchesTakeTurns launches one graph on two streams. The launches must run one after the
+// other.
 func TestGraphLaunchesTakeTurns(t *testing.T) {
 	const n = 64
 	got := outcomes(t, func(r *rig) string {
@@ -119,8 +119,8 @@ func TestGraphLaunchesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestGraphCopies checks that host memory is read at each launch, and that SetParams affects later
-// launches only.
+// TestGraphCopies launches a graph with copies from the host. Host memory must be read at each
+// launch, and new parameters must affect only later launches.
 func TestGraphCopies(t *testing.T) {
 	const n = 64
 	got := outcomes(t, func(r *rig) string {
@@ -159,7 +159,7 @@ func TestGraphCopies(t *testing.T) {
 	}
 }
 
-// TestChildGraph checks that a graph captured on a stream runs as one node. The node's dependencies
+// TestChildGraph adds a captured graph as one node of another graph. The node's dependencies must
 // hold for the whole captured graph.
 func TestChildGraph(t *testing.T) {
 	const n = 64
@@ -188,7 +188,8 @@ func TestChildGraph(t *testing.T) {
 	}
 }
 
-// TestGraphBlocks checks that at each launch a block has new bounds and no contents.
+// TestGraphBlocks launches a graph that begins and ends blocks. At each launch, the blocks must
+// have their bounds and no contents.
 func TestGraphBlocks(t *testing.T) {
 	r := newRig(t, Config{})
 	x, s := r.alloc(512), r.stream()
@@ -207,7 +208,7 @@ func TestGraphBlocks(t *testing.T) {
 		r.ok(r.GraphLaunch(e, s))
 	}
 	r.ok(r.StreamSynchronize(s))
-	r.ok(r.GraphLaunch(build(false), s)) // reads what an earlier launch wrote
+	r.ok(r.GraphLaunch(build(false), s)) // reads what an earlier launch has written
 	err := r.StreamSynchronize(s)
 	var f *ptxvm.Fault
 	if !errors.As(err, &f) || f.Kind != ptxvm.UninitialisedMemory {
@@ -215,7 +216,7 @@ func TestGraphBlocks(t *testing.T) {
 	}
 }
 
-// TestGraphRefusals checks that calls refuse impossible requests.
+// TestGraphRefusals makes requests that are impossible. Each must return an error.
 func TestGraphRefusals(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	x, s := r.alloc(1024), r.stream()
@@ -261,7 +262,7 @@ func TestGraphRefusals(t *testing.T) {
 	is("end", err, cu.ErrStreamCaptureInvalidated)
 	_, err = r.StreamEndCapture(s)
 	is("end again", err, cu.ErrIllegalState)
-	r.ok(r.MemsetD32Async(x, 5, 64, s)) // the stream still works
+	r.ok(r.MemsetD32Async(x, 5, 64, s)) // the stream must still work
 	if got := r.read(s, x, 64); !all(got, 5) {
 		t.Errorf("after a failed capture: %v", got)
 	}

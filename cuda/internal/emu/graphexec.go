@@ -27,8 +27,8 @@ func (d *Driver) GraphInstantiate(h cu.Graph) (cu.GraphExec, error) {
 	return x, nil
 }
 
-// flatten appends the nodes of g to e, after all nodes of deps. It returns the nodes of g on which
-// no other node of g depends. The result ok is false if the dependencies form a cycle.
+// flatten appends the nodes of g to e, to run after all nodes of deps. It returns the nodes of g on
+// which no other node of g depends. If the dependencies form a cycle, ok is false.
 func (e *graphExec) flatten(g *graph, deps []int, outer bool) (ends []int, ok bool) {
 	at := map[*graphNode]int{}
 	hasNext := map[int]bool{}
@@ -142,8 +142,8 @@ func (d *Driver) GraphExecDestroy(h cu.GraphExec) error {
 	return e.ctx.dead
 }
 
-// GraphLaunch queues the nodes. Each chain of nodes is one queue, and different queues may overtake
-// each other.
+// GraphLaunch queues the nodes of a graph. Each chain of nodes becomes one queue, and the queues
+// may overtake each other.
 func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,7 +186,7 @@ func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
 		for _, a := range n.after {
 			o.after = append(o.after, ops[a])
 			if l := lane[a]; lane[i] == nil && l.last == ops[a] && l.ctx == ctx {
-				lane[i] = l // the node continues the queue that ends with the node on which it depends
+				lane[i] = l // the node continues the queue of the node on which it depends
 			}
 		}
 		if lane[i] == nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestGraphOfTwoDevices checks a graph with kernels of two devices and a copy between them. The
-// nodes run in the order of their dependencies, each on its device, and the copy occupies the link.
+// TestGraphOfTwoDevices launches a graph with kernels of two devices and a copy between them. The
+// nodes must run in the order of their dependencies, each on its device. The copy must occupy the
+// link.
 func TestGraphOfTwoDevices(t *testing.T) {
 	const n, us = 64, time.Microsecond
 	for seed := range uint64(seeds) {

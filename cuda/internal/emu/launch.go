@@ -10,16 +10,15 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// LaunchKernel checks a launch and puts it into the stream's queue. It checks the dimensions,
-// .maxntid and .reqntid, shared memory, and the size of the parameter block. It refuses a launch
-// that hardware would refuse, and also a launch in which hardware would silently read beyond the
-// parameters.
+// LaunchKernel checks a launch and queues it. It checks the dimensions, the directives .maxntid and
+// .reqntid, shared memory, and the size of the parameters. It refuses a launch that hardware would
+// refuse, and also a launch in which hardware would silently read beyond the parameters.
 func (d *Driver) LaunchKernel(h cu.Function, grid, block cu.Dim3, dynShared uint32, st cu.Stream, params []byte) error {
 	return d.launch("cuLaunchKernel", cu.GraphKernel{Func: h, Grid: grid, Block: block, Shared: dynShared, Params: params}, cu.LaunchAttributes{}, st)
 }
 
-// LaunchKernelEx does the same as LaunchKernel, with attributes. Overlap and Priority have no
-// effect, because emulated kernels do not overlap. Clusters of more than one block are refused.
+// LaunchKernelEx is LaunchKernel with attributes. Overlap and Priority have no effect, because
+// emulated kernels do not overlap. Clusters of more than one block are refused.
 func (d *Driver) LaunchKernelEx(l cu.GraphKernel, a cu.LaunchAttributes, st cu.Stream) error {
 	return d.launch("cuLaunchKernelEx", l, a, st)
 }
@@ -47,10 +46,12 @@ func (d *Driver) launch(call string, l cu.GraphKernel, a cu.LaunchAttributes, st
 	return s.ctx.dead
 }
 
-// mostClustered is the largest cluster, in blocks, that every device of capability 9.0 supports.
+// mostClustered is the largest number of blocks in a cluster that every device of capability 9.0
+// supports.
 const mostClustered = 8
 
-// clusters checks a grid divided into clusters of the given size. A zero size means no clusters.
+// clusters checks whether a grid can be divided into clusters of the given size. A zero size means
+// no clusters.
 func (d *Driver) clusters(call string, grid, cluster cu.Dim3) error {
 	switch n := cluster.Count(); {
 	case cluster == cu.Dim3{}:
@@ -67,7 +68,7 @@ func (d *Driver) clusters(call string, grid, cluster cu.Dim3) error {
 	return nil
 }
 
-// kernelWork checks a launch in ctx and returns the work of a node for it. d.mu is held.
+// kernelWork checks a launch in ctx and returns the work of a node for it. The caller holds d.mu.
 func (d *Driver) kernelWork(call string, ctx *context, launch cu.GraphKernel) (work, error) {
 	grid, block, dynShared, params := launch.Grid, launch.Block, launch.Shared, launch.Params
 	f, err := d.functionOf(call, launch.Func)
@@ -124,7 +125,7 @@ func (d *Driver) kernelWork(call string, ctx *context, launch cu.GraphKernel) (w
 
 const sectorBytes = 32
 
-// faultError converts an error of a kernel to the driver's error. It returns nil for nil.
+// faultError converts an error of a kernel, which may be nil, to the driver's error.
 func faultError(err error) error {
 	if err == nil {
 		return nil

@@ -11,27 +11,27 @@ import (
 
 // A Meeting is one operation in several streams, usually of several devices. It stands for the
 // kernels of a library's collective: each of these kernels waits on its device for the kernels on
-// the other devices. The parts of a meeting are done together, when all are queued and each is at
-// the head of its stream. Later work in each stream then sees the effect. A host that waits for a
-// part whose partners are not queued gets an error. The contexts of the queued parts then end,
-// because on hardware all of them would hang.
+// the other devices. It has one part in each of these streams. The parts run together, when all are
+// queued and each is at the head of its stream. Later work in each stream then sees the effect. A
+// host that waits for a part whose partners are not queued gets an error. The contexts of the
+// queued parts then end, because on hardware all of them would hang.
 type Meeting struct {
 	name    string
 	parts   []*op
-	moves   uint64 // bytes that each part moves between devices
+	moves   uint64 // number of bytes that each part moves between devices
 	effect  func(*Shared) error
 	cancel  bool
 	waiting int // number of parts that are not queued yet
 }
 
-// NewMeeting returns a meeting with the given number of parts, each of which moves that many bytes
-// between devices. The function effect gets the memory of all devices, and must not call the
-// driver. If it returns an error, the contexts of all parts end. In meta mode it is not called.
+// NewMeeting returns a meeting with the given number of parts, each of which moves the given number
+// of bytes between devices. The function effect gets the memory of all devices, and must not call
+// the driver. If it returns an error, the contexts of all parts end. In meta mode it is not called.
 func NewMeeting(name string, parts int, bytes uint64, effect func(*Shared) error) *Meeting {
 	return &Meeting{name: name, parts: make([]*op, parts), moves: bytes, effect: effect, waiting: parts}
 }
 
-// Meet queues parts of a meeting: for each i, part parts[i] on streams[i].
+// Meet queues parts of a meeting: part number parts[i] on streams[i], for each i.
 func (d *Driver) Meet(m *Meeting, parts []int, streams []cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,8 +58,8 @@ func (d *Driver) Meet(m *Meeting, parts []int, streams []cu.Stream) error {
 	return nil
 }
 
-// Cancel cancels a meeting that was not performed yet. Its parts, queued or not, do nothing. The
-// same happens to a library's kernels when their communicator is aborted.
+// Cancel cancels a meeting that has not run yet. Its parts then do nothing, like the kernels of a
+// library whose communicator is aborted.
 func (d *Driver) Cancel(m *Meeting) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,8 +71,8 @@ func (d *Driver) Cancel(m *Meeting) {
 	}
 }
 
-// meetingReady reports whether the operation may run, as far as its meeting is concerned. All parts
-// of the meeting must be queued, and each must be at the head of its stream.
+// meetingReady reports whether the operation's meeting, if any, allows it to run. All parts of the
+// meeting must be queued, and each must be at the head of its stream.
 func (o *op) meetingReady() bool {
 	m := o.meeting
 	if m == nil {
@@ -89,7 +89,7 @@ func (o *op) meetingReady() bool {
 	return true
 }
 
-// runMeeting performs a meeting. d.mu is held.
+// runMeeting runs a meeting. The caller holds d.mu.
 func (d *Driver) runMeeting(m *Meeting) {
 	// All parts start when the last part is ready.
 	var start time.Duration
@@ -135,7 +135,7 @@ func (d *Driver) runMeeting(m *Meeting) {
 	}
 }
 
-// A MeetingError says which part of a collective waits in vain, and for which parts. Those parts
+// A MeetingError says which part of a collective waits in vain, and which parts are missing. They
 // were not queued, or can never run.
 type MeetingError struct {
 	Name   string
@@ -149,7 +149,7 @@ func (e *MeetingError) Error() string {
 }
 
 // endDeadlocked is called when no operation can run. It ends the contexts in which a part of a
-// meeting waits at the head of a stream, and reports whether there were any. d.mu is held.
+// meeting waits at the head of a stream, and reports whether there were any. The caller holds d.mu.
 func (d *Driver) endDeadlocked() bool {
 	why := map[*context]error{}
 	for _, s := range d.streams {
@@ -166,7 +166,7 @@ func (d *Driver) endDeadlocked() bool {
 	return len(why) > 0
 }
 
-// missing returns the parts for which a meeting waits, as text.
+// missing returns a text that names the parts for which a meeting waits.
 func (m *Meeting) missing() string {
 	var list []string
 	for i, o := range m.parts {
@@ -182,15 +182,15 @@ func (m *Meeting) missing() string {
 	return strings.Join(list, ", ")
 }
 
-// Shared is the memory of all devices. The functions effect of [NewMeeting] and [Driver.Foreign]
-// get it as an argument.
+// Shared gives access to the memory of all devices. It is the argument of the functions effect of
+// [NewMeeting] and [Driver.Foreign].
 type Shared struct {
 	d    *Driver
 	kind Kind
 	name string
 }
 
-// deviceOf returns the device of an address. d.mu is held.
+// deviceOf returns the device of an address. The caller holds d.mu.
 func (m *Shared) deviceOf(p cu.DevicePtr, n uint64) (*device, error) {
 	dev := m.d.deviceAt(p)
 	if dev == nil {
@@ -199,7 +199,7 @@ func (m *Shared) deviceOf(p cu.DevicePtr, n uint64) (*device, error) {
 	return dev, nil
 }
 
-// Read returns n bytes at p. It is an error if some of them were never written.
+// Read returns n bytes at p. If some of them were never written, it returns an error.
 func (m *Shared) Read(p cu.DevicePtr, n uint64) ([]byte, error) {
 	dev, err := m.deviceOf(p, n)
 	if err != nil {
@@ -214,7 +214,7 @@ func (m *Shared) Read(p cu.DevicePtr, n uint64) ([]byte, error) {
 	return b, err
 }
 
-// Write returns n bytes at p. The caller must write all of them.
+// Write returns a slice through which the caller must write all of the n bytes at p.
 func (m *Shared) Write(p cu.DevicePtr, n uint64) ([]byte, error) {
 	dev, err := m.deviceOf(p, n)
 	if err != nil {

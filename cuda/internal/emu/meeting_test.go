@@ -40,7 +40,7 @@ func (p *twoDevices) get(i int) (v uint32, err error) {
 	return binary.LittleEndian.Uint32(b[:]), err
 }
 
-// sum returns a meeting that sets both words to their sum.
+// sum returns a meeting of two devices that replaces one word on each by the sum of both.
 func (p *twoDevices) sum() *Meeting {
 	return NewMeeting("sum", 2, 4, func(m *Shared) error {
 		var total uint32
@@ -62,9 +62,8 @@ func (p *twoDevices) sum() *Meeting {
 	})
 }
 
-// TestMeeting checks that a part runs after the earlier work of its stream, and that all parts run
-// at the same time. Later work of either stream must see the effect, in whatever order the queues
-// run.
+// TestMeeting checks that the parts of a meeting run together, each after the earlier work of its
+// stream. Later work of either stream must see the effect, in every schedule.
 func TestMeeting(t *testing.T) {
 	for seed := range uint64(20) {
 		p := newTwoDevices(t, Config{Memory: 4 << 20, Seed: seed, QueueDepth: 1 + int(seed%3)})
@@ -77,7 +76,7 @@ func TestMeeting(t *testing.T) {
 			m := p.sum()
 			if k%2 == 0 {
 				p.ok(p.Meet(m, []int{1, 0}, []cu.Stream{p.queue[1], p.queue[0]}))
-			} else { // queue the two parts in two calls
+			} else { // queues the two parts in two calls
 				p.ok(p.Meet(m, []int{0}, p.queue[:1]))
 				p.ok(p.Meet(m, []int{1}, p.queue[1:]))
 			}
@@ -92,7 +91,8 @@ func TestMeeting(t *testing.T) {
 	}
 }
 
-// TestMeetingTakesTheTimeOfTheLast checks that all parts end together, when the slowest ends.
+// TestMeetingTakesTheTimeOfTheLast gives the parts of a meeting different times. All must end
+// together, when the slowest ends.
 func TestMeetingTakesTheTimeOfTheLast(t *testing.T) {
 	p := newTwoDevices(t, Config{Memory: 4 << 20, Latency: func(o Op) time.Duration {
 		if o.Kind == KindMemset && o.Device == 1 {
@@ -113,9 +113,8 @@ func TestMeetingTakesTheTimeOfTheLast(t *testing.T) {
 	}
 }
 
-// TestMeetingNobodyComesTo checks that waiting for a part fails if its partner is not queued, and
-// that the error names the partner. Waiting for two meetings must fail too if their parts wait for
-// each other.
+// TestMeetingNobodyComesTo waits for a part of a meeting whose partner is not queued. The error
+// must name the partner. Waiting for two meetings whose parts wait for each other must fail too.
 func TestMeetingNobodyComesTo(t *testing.T) {
 	p := newTwoDevices(t, Config{Memory: 4 << 20})
 	p.put(0, 1)
@@ -139,8 +138,8 @@ func TestMeetingNobodyComesTo(t *testing.T) {
 	}
 }
 
-// TestCancelledMeeting checks that work queued after a cancelled meeting runs, and that the meeting
-// has no effect.
+// TestCancelledMeeting queues work after a meeting that is cancelled. The work must run, and the
+// meeting must have no effect.
 func TestCancelledMeeting(t *testing.T) {
 	p := newTwoDevices(t, Config{Memory: 4 << 20})
 	p.put(0, 5)
@@ -156,8 +155,8 @@ func TestCancelledMeeting(t *testing.T) {
 	}
 }
 
-// TestMeetingChecks checks that memory without values is not summed, that wrong or captured streams
-// are refused, and that a part is not queued twice.
+// TestMeetingChecks makes wrong meetings: with memory that was never written, with wrong or
+// captured streams, and with a part that is queued twice. Each must return an error.
 func TestMeetingChecks(t *testing.T) {
 	p := newTwoDevices(t, Config{Memory: 4 << 20})
 	p.put(0, 1)
@@ -188,7 +187,7 @@ func TestMeetingChecks(t *testing.T) {
 	}
 }
 
-// TestMeetingsOfMeta checks that meetings in meta mode take time but access no memory.
+// TestMeetingsOfMeta runs meetings in meta mode. They must take time but access no memory.
 func TestMeetingsOfMeta(t *testing.T) {
 	p := newTwoDevices(t, Config{Meta: true, Memory: 1 << 30})
 	m := NewMeeting("nothing", 2, 1<<20, func(*Shared) error { panic("an effect") })

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// MemAlloc maps n bytes, poisoned and uninitialised. It returns ErrOutOfMemory if that exceeds the
+// MemAlloc maps n bytes without defined contents. It returns ErrOutOfMemory if that exceeds the
 // device's limit.
 func (d *Driver) MemAlloc(n uint64) (cu.DevicePtr, error) {
 	d.mu.Lock()
@@ -97,9 +97,9 @@ func (d *Driver) deviceAt(p cu.DevicePtr) *device {
 type hostBlock struct {
 	buf        []byte
 	flags      cu.HostAllocFlags
-	mapped     map[int]uint64 // device address, by the device's ordinal
+	mapped     map[int]uint64 // the block's address on each device, by the device's ordinal
 	freed      bool
-	unreserved bool // the system reserves no memory for the block, see unreservedMin
+	unreserved bool // whether the system reserves no memory for the block (meta mode)
 }
 
 const pageSize = 4096
@@ -142,7 +142,7 @@ func (d *Driver) MemHostAlloc(n uint64, f cu.HostAllocFlags) (unsafe.Pointer, er
 }
 
 // hostAt returns the page-locked block that contains all of [p, p+n), or nil for pageable memory.
-// d.mu is held.
+// The caller holds d.mu.
 func (d *Driver) hostAt(p unsafe.Pointer, n uint64) *hostBlock {
 	a := uintptr(p)
 	i := sort.Search(len(d.hosts), func(i int) bool { return d.hosts[i].base() > a }) - 1
@@ -157,7 +157,7 @@ func (d *Driver) hostAt(p unsafe.Pointer, n uint64) *hostBlock {
 }
 
 // MemFreeHost frees page-locked memory. If a pending copy uses the memory, the copy ends its
-// context when its turn comes.
+// context when it runs.
 func (d *Driver) MemFreeHost(p unsafe.Pointer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

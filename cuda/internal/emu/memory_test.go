@@ -41,12 +41,12 @@ func TestOutOfMemory(t *testing.T) {
 		if b == a || b%512 != 0 {
 			t.Errorf("meta=%v: address %#x after %#x", meta, b, a)
 		}
-		r.ok(r.CtxSynchronize()) // none of the errors above ends the context
+		r.ok(r.CtxSynchronize()) // none of the errors above may end the context
 	}
 }
 
-// TestPinnedAndPageable checks that page-locked memory is accessed when the copy's turn comes, and
-// pageable memory within the call.
+// TestPinnedAndPageable checks when copies access host memory: page-locked memory when the stream
+// reaches the copy, and pageable memory within the call.
 func TestPinnedAndPageable(t *testing.T) {
 	r := newRig(t, Config{Pageable: PageableNow})
 	x, s := r.alloc(256), r.stream()
@@ -84,7 +84,7 @@ func TestPinnedAndPageable(t *testing.T) {
 	}
 }
 
-// TestMappedHostMemory checks that a kernel can use host memory through its device address.
+// TestMappedHostMemory lets a kernel access host memory through its device address.
 func TestMappedHostMemory(t *testing.T) {
 	r := newRig(t, Config{})
 	host := r.pinned(64)
@@ -171,8 +171,8 @@ func TestMemsetAndCopy(t *testing.T) {
 	r.ok(r.CtxSynchronize())
 }
 
-// TestBlocks checks that the blocks of a pool inside of one allocation have exact bounds, in stream
-// order, and start uninitialised.
+// TestBlocks checks the blocks of a pool in one allocation. Their bounds must be exact, in stream
+// order, and their contents must be uninitialised.
 func TestBlocks(t *testing.T) {
 	for name, c := range map[string]struct {
 		do     func(r *rig, s cu.Stream, seg cu.DevicePtr)
@@ -199,13 +199,13 @@ func TestBlocks(t *testing.T) {
 		"segment returned": {func(r *rig, s cu.Stream, seg cu.DevicePtr) {
 			r.ok(r.StreamSynchronize(s))
 			r.BlockFreed(s, seg, 512)
-			r.ok(r.MemFree(seg)) // the mark of BlockFreed has not run yet
+			r.ok(r.MemFree(seg)) // the mark that BlockFreed has queued has not run yet
 		}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{})
 			s, seg := r.stream(), r.alloc(2048)
-			r.BlockFreed(s, seg, 2048) // like a new pool, this first marks the whole allocation as free
+			r.BlockFreed(s, seg, 2048) // marks the whole allocation as free first, like a new pool
 			r.BlockAllocated(s, seg, 128, 512, "activation")
 			r.ok(r.MemsetD32Async(seg, 1, 32, s))
 			c.do(r, s, seg)

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// metaMemory allocates addresses without memory, with a limit and with the rounding of
+// metaMemory allocates addresses without memory. It has a limit, and rounds sizes like
 // ptxvm.Memory.
 type metaMemory struct {
 	next, limit, mapped uint64
@@ -18,7 +18,9 @@ type metaMemory struct {
 type metaRange struct {
 	base, size uint64
 	host       bool
-	home       uint64 // first address of the reserved range in which this range is mapped; 0 if none
+	// home is the first address of the reserved range in which this range is mapped. It is 0 if
+	// there is none.
+	home uint64
 }
 
 const (
@@ -35,7 +37,7 @@ func (m *metaMemory) add(size uint64, host bool) uint64 {
 	return addr
 }
 
-// alloc does the same as Memory.Alloc of package ptxvm.
+// alloc allocates addresses like the method Alloc of ptxvm.Memory.
 func (m *metaMemory) alloc(size uint64) (uint64, error) {
 	if size > m.limit {
 		return 0, ptxvm.ErrNoMemory
@@ -77,6 +79,6 @@ func metaError(call, what string) error {
 	return &cu.Error{Call: call, Result: cu.ErrNotSupported, Detail: what, Cause: ErrMeta}
 }
 
-// unreservedMin is the size from which the system reserves no memory for page-locked memory of meta
-// mode. Such memory reads as zeros, and a page exists only after it was written.
+// unreservedMin is the size from which page-locked memory of meta mode needs no memory of the
+// system. Such memory reads as zeros, and a page exists only after it was written.
 const unreservedMin = 64 << 10

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// module is parsed PTX in a context.
+// module is PTX text that was parsed and loaded into a context.
 type module struct {
 	ctx    *context
 	parsed *ptxvm.Module
@@ -23,17 +23,18 @@ type module struct {
 type function struct {
 	mod        *module
 	entry      *ptxvm.Entry
-	maxDynamic int // bytes of dynamic shared memory that a launch may request
+	maxDynamic int // number of bytes of dynamic shared memory that a launch may request
 	carveout   int
 }
 
-// cubinMagic is the start of the result of LinkPTX. It begins like an ELF file, as a real cubin
-// does. The capability follows on the same line. The PTX text begins on the next line.
+// cubinMagic begins the result of LinkPTX, in the same way as a real cubin, which is an ELF file.
+// The compute capability follows on the same line, and the PTX text begins on the next line.
 const cubinMagic = "\x7fELF flambeau emulated cubin sm_"
 
-// ModuleLoadData parses PTX text, or a result of LinkPTX. It returns ErrInvalidPTX with the
-// parser's message as the log (and a *ptxvm.ParseError inside). It returns ErrNoBinaryForGPU for a
-// target that the device cannot run, and ErrUnsupportedPTXVersion for a .version above 8.4.
+// ModuleLoadData parses PTX text, or a result of LinkPTX. If the text is wrong, it returns
+// ErrInvalidPTX with the parser's message as the log, and a *ptxvm.ParseError as the cause. It
+// returns ErrNoBinaryForGPU for a target that the device cannot run, and ErrUnsupportedPTXVersion
+// for a .version above 8.4.
 func (d *Driver) ModuleLoadData(image []byte, opts cu.JITOptions) (cu.Module, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,8 +106,8 @@ func (d *Driver) compile(call, text string, opts cu.JITOptions) (*ptxvm.Module, 
 	return m, nil
 }
 
-// LinkPTX checks the text like ModuleLoadData and wraps it. The result loads only on an emulated
-// device of this device's capability.
+// LinkPTX checks the text like ModuleLoadData, and returns it with a header. The result loads only
+// on an emulated device of the same compute capability.
 func (d *Driver) LinkPTX(name string, ptx []byte, opts cu.JITOptions) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -129,7 +130,7 @@ func (d *Driver) LinkPTX(name string, ptx []byte, opts cu.JITOptions) ([]byte, e
 }
 
 // ModuleUnload removes a module and its functions. If a launch of such a function is pending, the
-// launch ends its context when its turn comes.
+// launch ends its context when it runs.
 func (d *Driver) ModuleUnload(h cu.Module) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,7 +156,7 @@ func (d *Driver) moduleOf(call string, h cu.Module) (*module, error) {
 	return m, m.ctx.dead
 }
 
-// ModuleGetFunction returns the entry with that name.
+// ModuleGetFunction returns the kernel with that name.
 func (d *Driver) ModuleGetFunction(h cu.Module, name string) (cu.Function, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -48,8 +48,8 @@ func TestModuleErrors(t *testing.T) {
 	}
 }
 
-// TestLink checks that the result of LinkPTX loads and runs, but only on devices with the compute
-// capability of the device that linked it.
+// TestLink checks the result of LinkPTX. It must load and run, but only on devices with the compute
+// capability for which it was linked.
 func TestLink(t *testing.T) {
 	r := newRig(t, Config{})
 	var info string

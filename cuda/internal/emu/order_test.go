@@ -11,7 +11,7 @@ import (
 
 const seeds = 40
 
-// outcomes runs a program with seed 0 and with many other seeds, and counts how often each result
+// outcomes runs a program with seed 0 and with many other seeds. It returns how often each result
 // occurs.
 func outcomes(t *testing.T, program func(r *rig) string) map[string]int {
 	t.Helper()
@@ -55,8 +55,8 @@ func TestEventsOrderStreams(t *testing.T) {
 	}
 }
 
-// TestReadBeforeCopy checks that a kernel which does not wait for the upload into new memory reads
-// uninitialised bytes under some seed.
+// TestReadBeforeCopy launches a kernel that does not wait for an upload into new memory. Under some
+// seed it must read uninitialised bytes.
 func TestReadBeforeCopy(t *testing.T) {
 	got := outcomes(t, func(r *rig) string {
 		x, a, b := r.alloc(256), r.stream(), r.stream()
@@ -81,9 +81,9 @@ func TestReadBeforeCopy(t *testing.T) {
 	}
 }
 
-// TestReuseWithoutWait refills a page-locked buffer before its copy has run. It checks that the
-// copy then has wrong contents: under some seeds, and always with seed 0, because queued work runs
-// as late as possible.
+// TestReuseWithoutWait overwrites a page-locked buffer before its copy has run. The copy must have
+// wrong contents under some seeds, and always with seed 0, because queued work runs as late as
+// possible.
 func TestReuseWithoutWait(t *testing.T) {
 	program := func(wait bool) func(r *rig) string {
 		return func(r *rig) string {
@@ -109,8 +109,8 @@ func TestReuseWithoutWait(t *testing.T) {
 	}
 }
 
-// TestLegacyDefaultStream checks that stream 0 is ordered with blocking streams, in both
-// directions, and not with non-blocking streams.
+// TestLegacyDefaultStream checks that stream 0 is ordered with blocking streams in both directions.
+// It must not be ordered with non-blocking streams.
 func TestLegacyDefaultStream(t *testing.T) {
 	program := func(flags cu.StreamFlags) func(r *rig) string {
 		return func(r *rig) string {
@@ -133,8 +133,8 @@ func TestLegacyDefaultStream(t *testing.T) {
 	}
 }
 
-// TestEventCaptures checks that a wait is for the last record that was enqueued before the wait. An
-// event that was never recorded delays nothing.
+// TestEventCaptures checks that a wait is for the last record before the wait. An event that was
+// never recorded must not delay work.
 func TestEventCaptures(t *testing.T) {
 	r := newRig(t, Config{})
 	a, b, e := r.stream(), r.stream(), r.event()
@@ -147,7 +147,7 @@ func TestEventCaptures(t *testing.T) {
 	r.ok(r.MemsetD32Async(x, 1, 64, a))
 	r.ok(r.EventRecord(e, a))
 	r.ok(r.StreamWaitEvent(b, e))
-	r.ok(r.EventDestroy(e)) // the wait stays valid
+	r.ok(r.EventDestroy(e)) // the wait must stay valid
 	r.ok(r.affine(b, x, 64, 1, 1))
 	if v := r.read(b, x, 64); !all(v, 2) {
 		t.Errorf("got %v", v)
@@ -157,7 +157,7 @@ func TestEventCaptures(t *testing.T) {
 	}
 }
 
-// TestPollingEnds checks that each query lets one operation run, so that a loop of queries ends.
+// TestPollingEnds checks that each query runs one operation, so that a loop of queries ends.
 func TestPollingEnds(t *testing.T) {
 	r := newRig(t, Config{Seed: 3})
 	s, e := r.stream(), r.event()
@@ -182,7 +182,7 @@ func TestPollingEnds(t *testing.T) {
 	}
 }
 
-// TestQueueIsLazyAndBounded checks that work runs only when something needs it, and that at most
+// TestQueueIsLazyAndBounded checks that work runs only when its result is needed, or if more than
 // QueueDepth operations are pending.
 func TestQueueIsLazyAndBounded(t *testing.T) {
 	r := newRig(t, Config{QueueDepth: 8})
@@ -206,7 +206,8 @@ func TestQueueIsLazyAndBounded(t *testing.T) {
 	}
 }
 
-// TestDestroyedStreamFinishes checks that a destroyed stream loses neither its work nor its events.
+// TestDestroyedStreamFinishes destroys a stream with pending work. The work and its events must
+// still complete.
 func TestDestroyedStreamFinishes(t *testing.T) {
 	r := newRig(t, Config{Seed: 5})
 	s, other, e := r.stream(), r.stream(), r.event()
@@ -222,7 +223,7 @@ func TestDestroyedStreamFinishes(t *testing.T) {
 		t.Errorf("got %v", v)
 	}
 	r.ok(r.CtxSynchronize())
-	if n := len(r.streams); n != 2 { // the default stream, and the stream in the variable other
+	if n := len(r.streams); n != 2 { // the default stream, and the stream other
 		t.Errorf("%d streams are left", n)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestLatePageable checks that the driver detects programs that rely on a copy of pageable memory
-// being complete when the call returns.
+// TestLatePageable runs programs that rely on a copy of pageable memory being complete when the
+// call returns. With PageableLate the driver must detect this.
 func TestLatePageable(t *testing.T) {
 	r := newRig(t, Config{Pageable: PageableLate})
 	x, s := r.alloc(256), r.stream()
@@ -38,8 +38,7 @@ func TestLatePageable(t *testing.T) {
 	}
 }
 
-// TestUsualPageable checks that FLAMBEAU_PAGEABLE affects only drivers whose configuration leaves
-// the choice open.
+// TestUsualPageable checks that FLAMBEAU_PAGEABLE affects only drivers whose Config has no setting.
 func TestUsualPageable(t *testing.T) {
 	t.Setenv("FLAMBEAU_PAGEABLE", "late")
 	for set, want := range map[Pageable]Pageable{0: PageableLate, PageableNow: PageableNow, PageableLate: PageableLate} {
@@ -52,7 +51,7 @@ func TestUsualPageable(t *testing.T) {
 	}
 }
 
-// TestPlantedSpill checks that Config.Spill adds local memory to a kernel.
+// TestPlantedSpill checks that the function Config.Spill adds local memory to a kernel.
 func TestPlantedSpill(t *testing.T) {
 	r := newRig(t, Config{Spill: func(kernel string) int {
 		if kernel == "race" {

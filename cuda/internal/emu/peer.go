@@ -10,8 +10,8 @@ import (
 
 var _ cu.Peers = (*Driver)(nil)
 
-// DeviceCanAccessPeer reports whether Config lets devices address each other's memory. A device is
-// not its own peer.
+// DeviceCanAccessPeer reports whether dev can address the memory of peer. A device is not its own
+// peer.
 func (d *Driver) DeviceCanAccessPeer(dev, peer cu.Device) (bool, error) {
 	const call = "cuDeviceCanAccessPeer"
 	if _, err := d.device(call, dev); err != nil {
@@ -21,8 +21,8 @@ func (d *Driver) DeviceCanAccessPeer(dev, peer cu.Device) (bool, error) {
 	return err == nil && dev != peer && !d.cfg.NoPeer, err
 }
 
-// peerContext returns the current context, and the context with the handle peer. The two must
-// differ. d.mu is held.
+// peerContext returns the current context, and the context with the handle peer. They must differ.
+// The caller holds d.mu.
 func (d *Driver) peerContext(call string, peer cu.Context) (ctx, other *context, err error) {
 	if ctx, err = d.currentContext(call); err != nil {
 		return nil, nil, err
@@ -77,7 +77,7 @@ func (d *Driver) CtxDisablePeerAccess(peer cu.Context) error {
 	return nil
 }
 
-// partPeers ends all peer access from and to a context. d.mu is held.
+// partPeers ends all peer access from and to a context. The caller holds d.mu.
 func (d *Driver) partPeers(ctx *context) {
 	ctx.peers = nil
 	for _, c := range d.contexts {
@@ -87,7 +87,7 @@ func (d *Driver) partPeers(ctx *context) {
 }
 
 // linkPeers tells the memory of each device which peers' memory the device's kernels may access.
-// d.mu is held.
+// The caller holds d.mu.
 func (d *Driver) linkPeers() {
 	for _, dev := range d.devices {
 		if dev.mem == nil {
@@ -108,14 +108,14 @@ func (d *Driver) linkPeers() {
 	}
 }
 
-// reaches reports whether a copy between two devices, in a stream of ctx, avoids the host. d.mu is
-// held.
+// reaches reports whether a copy between two devices, in a stream of ctx, avoids the host. The
+// caller holds d.mu.
 func (ctx *context) reaches(from, to *context) bool {
 	return to == from || ctx.peers[to] || ctx.peers[from]
 }
 
-// peerWork checks a copy between devices, and returns the work of a graph's node for it in ctx.
-// d.mu is held.
+// peerWork checks a copy between devices, and returns the work of a graph's node for it in ctx. The
+// caller holds d.mu.
 func (d *Driver) peerWork(call string, ctx *context, c cu.GraphCopy) (work, error) {
 	n := c.N
 	from, to := d.deviceAt(c.Src), d.deviceAt(c.Dst)
@@ -181,7 +181,7 @@ func (d *Driver) MemcpyPeerAsync(dst cu.DevicePtr, dstCtx cu.Context, src cu.Dev
 	if direct && to != from {
 		d.counters.PeerDirect.add(n)
 	}
-	// The copy runs in two pieces, so that tests detect other work that runs in the middle of a
+	// The copy runs in two parts, so that tests detect other work that runs in the middle of a
 	// copy.
 	first, cost := n, d.cfg.Cost.peer(n, direct)
 	rest := time.Duration(0)

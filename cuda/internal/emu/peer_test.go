@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// newPair returns a rig with a second device, whose context is not current.
+// newPair returns a rig with at least two devices. The context of the second one is not current.
 func newPair(t *testing.T, cfg Config) (r *rig, other cu.Context) {
 	cfg.Devices = max(cfg.Devices, 2)
 	r = newRig(t, cfg)
@@ -27,7 +27,8 @@ func (r *rig) withContext(c cu.Context, f func()) {
 	r.ok(r.CtxSetCurrent(r.ctx))
 }
 
-// TestPeerAccessCalls checks that the calls return what the driver's documentation says.
+// TestPeerAccessCalls checks the results of the calls for peer access against the driver's
+// documentation.
 func TestPeerAccessCalls(t *testing.T) {
 	r, other := newPair(t, Config{Devices: 3, Memory: 4 << 20})
 	for _, c := range []struct {
@@ -55,7 +56,7 @@ func TestPeerAccessCalls(t *testing.T) {
 	expect("disable", r.CtxDisablePeerAccess(other), 0)
 	expect("disabled", r.CtxDisablePeerAccess(other), cu.ErrPeerAccessNotEnabled)
 	expect("enable", r.CtxEnablePeerAccess(other), 0)
-	r.ok(r.PrimaryCtxRelease(1)) // the access ended with the context
+	r.ok(r.PrimaryCtxRelease(1)) // peer access must end with the context
 	expect("a context that is gone", r.CtxDisablePeerAccess(other), cu.ErrInvalidContext)
 	other = must(r.PrimaryCtxRetain(1))(t)
 	expect("a new context", r.CtxEnablePeerAccess(other), 0)
@@ -73,8 +74,8 @@ func TestPeerAccessCalls(t *testing.T) {
 	expect("peer=off", r.CtxDisablePeerAccess(other), cu.ErrPeerAccessNotEnabled)
 }
 
-// TestPeerLoads checks that a kernel can access a peer's memory if access is enabled in that
-// direction. Otherwise the fault says what is missing.
+// TestPeerLoads lets kernels access a peer's memory. They may do so if access is enabled in that
+// direction. Otherwise the fault must say what is missing.
 func TestPeerLoads(t *testing.T) {
 	fault := func(r *rig, err error, words ...string) {
 		t.Helper()
@@ -109,15 +110,15 @@ func TestPeerLoads(t *testing.T) {
 			t.Errorf("the kernel of the other device left %v", v)
 		}
 	})
-	r.ok(r.affine(0, there, 64, 1, 0)) // still pending when the access ends
+	r.ok(r.affine(0, there, 64, 1, 0)) // still pending when peer access ends
 	r.ok(r.CtxDisablePeerAccess(other))
 	fault(r, r.CtxSynchronize(), "memory of device 1, to which device 0 has no peer access")
 
 	r, other = newPair(t, Config{Memory: 4 << 20})
 	there = put(r, other, 64)
-	r.withContext(other, func() { r.ok(r.CtxEnablePeerAccess(r.ctx)) }) // this enables the wrong direction
+	r.withContext(other, func() { r.ok(r.CtxEnablePeerAccess(r.ctx)) }) // enables the wrong direction
 	fault(r, r.affine(0, there, 64, 3, 1), "memory of device 1, to which device 0 has no peer access")
-	r.ok(r.CtxSetCurrent(other)) // the second device has not faulted
+	r.ok(r.CtxSetCurrent(other)) // the second device must not be affected
 	if v := r.read(0, there, 64); !all(v, 5) {
 		t.Errorf("the refused kernel left %v", v)
 	}
@@ -148,8 +149,8 @@ func TestPeerLoads(t *testing.T) {
 	fault(r, r.affine(0, mapped, 64, 3, 1), "mapped for that device alone")
 }
 
-// TestPeerCopyPaths checks that a copy takes the time of one copy or of two, depending on the
-// access of its stream's context. It also checks that the record of initialised bytes is copied.
+// TestPeerCopyPaths checks the time of copies with and without peer access. The record of
+// initialised bytes must be copied too.
 func TestPeerCopyPaths(t *testing.T) {
 	cost := Cost{Copy: time.Microsecond, CopyBytes: 1e9, PeerBytes: 10e9}
 	for _, c := range []struct {
@@ -193,9 +194,9 @@ func TestPeerCopyPaths(t *testing.T) {
 	}
 }
 
-// TestPeerCopyIsNotOneMoment checks that without an event, an adversarial schedule lets the source
-// change before, in the middle of, or after a copy. With an event the source never changes during
-// the copy. If the source is freed before the copy has run, the context ends.
+// TestPeerCopyIsNotOneMoment changes the source of a copy. Without an event, an adversarial
+// schedule must change it before, in the middle of, or after the copy. With an event it must never
+// change during the copy. If the source is freed before the copy has run, the context must end.
 func TestPeerCopyIsNotOneMoment(t *testing.T) {
 	run := func(seed uint64, wait bool) (v []uint32, err error) {
 		r, other := newPair(t, Config{Memory: 4 << 20, Seed: seed})
@@ -233,7 +234,7 @@ func TestPeerCopyIsNotOneMoment(t *testing.T) {
 			t.Errorf("seed %d, with an event: %v, %v", seed, v, err)
 		}
 	}
-	// The copy reads the source in two pieces. The source changes after both, between them, or
+	// The copy reads the source in two parts. The source changes after both, between them, or
 	// before both.
 	for _, k := range []string{"true true true", "true false false", "false false true"} {
 		if !kinds[k] {
@@ -256,7 +257,7 @@ func TestPeerCopyIsNotOneMoment(t *testing.T) {
 	}
 }
 
-// affine1 adds 1 to 64 words at x, with the module of x's device, which must be current.
+// affine1 adds 1 to 64 integers at x. It uses the module of x's device, which must be current.
 func (r *rig) affine1(s cu.Stream, x cu.DevicePtr) error {
 	dev := int(uint64(x)/addressBase(0)) - 1
 	if r.mods == nil {
@@ -273,8 +274,8 @@ func (r *rig) affine1(s cu.Stream, x cu.DevicePtr) error {
 	return r.LaunchKernel(f, cu.Dim3{X: 2, Y: 1, Z: 1}, cu.Dim3{X: 32, Y: 1, Z: 1}, 0, s, p)
 }
 
-// TestPeersInMetaMode checks peer access and copies between peers in meta mode. The copies are
-// counted, and no memory is touched.
+// TestPeersInMetaMode enables peer access and copies between peers in meta mode. The copies must be
+// counted, and no memory may be accessed.
 func TestPeersInMetaMode(t *testing.T) {
 	r, other := newPair(t, Config{Memory: 4 << 20, Meta: true})
 	r.ok(r.CtxEnablePeerAccess(other))

@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestRandomProgramsAgreeWithSequence runs random programs over several buffers and streams, in
-// which every dependency across streams has its event. Under each schedule the results must be
-// those of the operations run one after the other. The test derives the events from the rules of
-// hazards (read after write, write after read, write after write), independently of the driver.
+// TestRandomProgramsAgreeWithSequence runs random programs on several buffers and streams, in which
+// events order all dependent operations. Under each schedule the results must be those of the
+// operations run one after the other. The test derives the events from the dependencies (read after
+// write, write after read, write after write), independently of the driver.
 func TestRandomProgramsAgreeWithSequence(t *testing.T) {
 	const buffers, streamCount, words, length = 4, 3, 32, 60
 	for seed := range uint64(60) {
@@ -24,7 +24,7 @@ func TestRandomProgramsAgreeWithSequence(t *testing.T) {
 				streams[i] = must(r.StreamCreate(cu.StreamFlags(rng.IntN(2)), 0))(t)
 			}
 		}
-		// access is one use of a buffer: the stream, and an event recorded after the use.
+		// access is one use of a buffer: its stream, and an event recorded after it.
 		type access struct {
 			stream int
 			event  cu.Event
@@ -84,7 +84,7 @@ func TestRandomProgramsAgreeWithSequence(t *testing.T) {
 	}
 }
 
-// waitFor waits for an event. It does nothing if the buffer was never written.
+// waitFor waits for an event, unless e is 0.
 func (r *rig) waitFor(e cu.Event) error {
 	if e == 0 {
 		return nil

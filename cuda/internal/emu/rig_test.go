@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// kernels is a module in which affine computes x[i] = a·x[i] + b for i < n. Each of the other
+// kernels is a module. Its kernel affine computes x[i] = a·x[i] + b for i < n. Each of the other
 // kernels makes one mistake, or needs one property of its launch.
 const kernels = `
 .version 7.0
@@ -74,7 +74,7 @@ type rig struct {
 	*Driver
 	ctx  cu.Context
 	mod  cu.Module
-	mods map[int]cu.Module // modules by device, used by affine1
+	mods map[int]cu.Module // for each device, the module that affine1 uses
 }
 
 func newRig(t testing.TB, cfg Config) *rig {
@@ -92,7 +92,7 @@ func newRig(t testing.TB, cfg Config) *rig {
 	return r
 }
 
-// must returns a function that ends the test if there is an error, and otherwise returns v.
+// must returns a function that fails the test if err is not nil, and otherwise returns v.
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -131,7 +131,7 @@ func (r *rig) pinned(n int) []uint32 {
 	return unsafe.Slice((*uint32)(p), n)
 }
 
-// affine launches x = a·x + b for n words, in blocks of 32.
+// affine launches x = a·x + b for n 32-bit integers, in blocks of 32.
 func (r *rig) affine(s cu.Stream, x cu.DevicePtr, n, a, b uint32) error {
 	p := binary.LittleEndian.AppendUint64(nil, uint64(x))
 	for _, v := range []uint32{n, a, b} {
@@ -144,7 +144,7 @@ func (r *rig) launch(name string, block uint32) error {
 	return r.LaunchKernel(r.fn(name), cu.Dim3{X: 1, Y: 1, Z: 1}, cu.Dim3{X: block, Y: 1, Z: 1}, 0, 0, nil)
 }
 
-// read returns n words through a pageable copy.
+// read downloads n 32-bit integers into ordinary Go memory.
 func (r *rig) read(s cu.Stream, p cu.DevicePtr, n int) []uint32 {
 	r.Helper()
 	out := make([]uint32, n)

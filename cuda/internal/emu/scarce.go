@@ -7,17 +7,18 @@ var (
 	_ cu.Scarce = (*Driver)(nil)
 )
 
-// Segment returns Config.Segment.
+// Segment returns the size of segments in the Config.
 func (d *Driver) Segment() uint64 { return d.cfg.Segment }
 
-// shortage is a planned refusal of memory.
+// shortage makes requests for memory fail on a device.
 type shortage struct {
-	left  uint64 // number of requests until the shortage begins; 0 if none is planned
+	// left is the number of requests before the first one that fails. It is 0 if none is to fail.
+	left  uint64
 	begun bool
 }
 
-// RefuseMemory plans that requests for memory are refused, from the n-th request after this call
-// on, see cu.Scarce. n = 0 cancels the plan.
+// RefuseMemory makes requests for memory fail, from the n-th request after this call on, until
+// Relent is called. It implements cu.Scarce. With an n of 0 no request fails.
 func (d *Driver) RefuseMemory(dev cu.Device, n uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -26,7 +27,7 @@ func (d *Driver) RefuseMemory(dev cu.Device, n uint64) {
 	}
 }
 
-// Relent ends a refusal that has begun.
+// Relent ends the failures that RefuseMemory has caused.
 func (d *Driver) Relent(dev cu.Device) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -35,7 +36,8 @@ func (d *Driver) Relent(dev cu.Device) {
 	}
 }
 
-// refuses counts a request for memory and reports whether it is refused. The driver's lock is held.
+// refuses counts a request for memory and reports whether it must fail. The caller holds the
+// driver's lock.
 func (s *shortage) refuses() bool {
 	if s.left > 0 {
 		s.left--

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// Kind is the kind of an operation in a queue.
+// Kind is the kind of an operation in a stream's queue.
 type Kind uint8
 
 // Kinds of operation.
@@ -18,12 +18,12 @@ const (
 	KindCopyDtoD
 	KindCopyPeer
 	KindMemset
-	KindRecord  // records an event
-	KindWait    // waits for an event
-	KindMark    // marks the beginning or the end of a pool's block
+	KindRecord  // a record of an event
+	KindWait    // a wait for an event
+	KindMark    // the beginning or the end of a pool's block
 	KindGraph   // the first operation of a graph's launch
-	KindJoin    // waits for all earlier operations of a graph
-	KindMeeting // part of a collective, see Meeting
+	KindJoin    // a wait for all earlier operations of a graph
+	KindMeeting // a part of a Meeting, such as a collective
 )
 
 var kindNames = [...]string{KindKernel: "kernel", KindCopyHtoD: "copy host to device", KindCopyDtoH: "copy device to host",
@@ -35,16 +35,16 @@ func (k Kind) String() string { return kindNames[k] }
 // Op describes an operation for Config.Latency and Config.Timeline.
 type Op struct {
 	Kind     Kind
-	Name     string // name of a kernel or collective, else ""
-	Device   int    // device of the stream
+	Name     string // name of a kernel or collective; otherwise ""
+	Device   int    // ordinal of the stream's device
 	Stream   cu.Stream
-	Bytes    uint64 // bytes of a copy, memset or collective, else 0
+	Bytes    uint64 // bytes of a copy, fill or collective; otherwise 0
 	From, To int    // ordinals of the devices of a copy between devices; otherwise both are Device
-	Staged   bool   // a copy between devices that goes through the host
+	Staged   bool   // whether a copy between devices goes through the host
 }
 
-// op is an operation in a stream's queue. Once it is done, it is a point in virtual time on which
-// later operations may depend.
+// op is an operation in a stream's queue. When it has run, later operations may depend on the
+// virtual time of its end.
 type op struct {
 	Op
 	stream *stream
@@ -52,45 +52,50 @@ type op struct {
 	// operations that must be done before this one, in addition to the earlier operations of its
 	// queue
 	after []*op
-	// the operation's effect; nil for records and waits. An error ends the context.
-	run           func() (time.Duration, error)
-	submit        time.Duration // time of the device's host clock at the call
-	end           time.Duration // virtual time of completion, valid once done
+	// the operation's effect; nil for records and waits; if it returns an error, the context ends
+	run func() (time.Duration, error)
+	// submit is the time of the device's host clock at the call that queued the operation.
+	submit        time.Duration
+	end           time.Duration // virtual time of completion, valid when the operation has run
 	done          bool
 	afterMetaCopy bool
 
-	meeting *Meeting // the meeting to which the operation belongs; nil once the meeting is over
+	// meeting is the meeting of which the operation is a part. It is nil when the meeting is over.
+	meeting *Meeting
 }
 
 // stream is a queue of operations of one context.
 type stream struct {
-	handle        cu.Stream
-	ctx           *context
-	blocking      bool // whether the stream and the legacy default stream wait for each other
-	weight        int  // relative frequency with which an adversarial schedule picks the stream
-	queue         []*op
-	last          *op  // the newest operation, done or not
-	afterMetaCopy bool // in meta mode: the stream has copied to page-locked memory
+	handle   cu.Stream
+	ctx      *context
+	blocking bool // whether the stream and the legacy default stream wait for each other
+	weight   int  // relative frequency with which an adversarial schedule chooses the stream
+	queue    []*op
+	last     *op // newest operation, whether it has run or not
+	// afterMetaCopy says that the stream has copied to page-locked memory in meta mode.
+	afterMetaCopy bool
 	clock         time.Duration
-	closed        bool     // the stream was destroyed, and is removed when its queue is empty
-	capture       *capture // if not nil, it receives the work that is queued on the stream
-	by            *device  // for the launch of a graph, the device that submits it; if nil, the device of ctx
+	// closed says that the stream was destroyed. It is removed when its queue is empty.
+	closed  bool
+	capture *capture // capture that receives the work queued on the stream; nil if there is none
+	// by is the device that submits a graph's launch. It is nil for other streams, which ctx's
+	// device submits to.
+	by *device
 }
 
-// weights lists the weights that a stream may get in an adversarial schedule. Streams with the
-// smallest weight are rarely picked while others with larger weights are ready. Streams with the
-// largest weight are picked most of the time.
+// weights lists the weights that a stream may get in an adversarial schedule. A stream with a small
+// weight rarely runs while a stream with a larger one is ready.
 var weights = [...]int{1, 1, 8, 64}
 
-// enqueue appends an operation to s and returns it. d.mu is held.
+// enqueue appends an operation to s and returns it. The caller holds d.mu.
 func (d *Driver) enqueue(s *stream, o *op) *op {
 	if s.capture != nil {
 		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // the capture stores the error
 		return o
 	}
-	// The loop runs older operations to make room in the queue. It does so before o is appended,
-	// because o must not run yet: the call may still be refused. If all queues wait for parts of a
-	// meeting that are not queued yet, nothing can run.
+	// The loop runs older operations to make room in the queue. It runs before o is appended,
+	// because the call may still be refused. If all queues wait for parts of a meeting that are not
+	// queued yet, nothing can run.
 	for d.pending >= d.cfg.QueueDepth && d.step() {
 	}
 	d.issue++
@@ -117,7 +122,8 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 	s.queue = append(s.queue, o)
 	s.last = o
 	d.pending++
-	if d.rng != nil && d.rng.IntN(4) == 0 { // hardware may also start work immediately
+	// Hardware may also start work immediately.
+	if d.rng != nil && d.rng.IntN(4) == 0 {
 		d.step()
 	}
 	return o
@@ -136,9 +142,9 @@ func (s *stream) ready() bool {
 	return s.queue[0].meetingReady()
 }
 
-// step picks one operation, runs it, and reports whether there was one. If queues run in the order
-// of the calls, step picks the oldest operation. Its dependencies are older still, and therefore
-// done. d.mu is held.
+// step chooses one operation, runs it, and reports whether there was one. If work runs in the order
+// of the calls, step chooses the oldest operation. The operations on which it depends are older, so
+// they have run. The caller holds d.mu.
 func (d *Driver) step() bool {
 	var pick *stream
 	total := 0
@@ -153,7 +159,7 @@ func (d *Driver) step() bool {
 			continue
 		}
 		total += s.weight
-		if d.rng.IntN(total) < s.weight { // picks one of the ready streams at random, by weight
+		if d.rng.IntN(total) < s.weight { // chooses one of the ready streams at random, by weight
 			pick = s
 		}
 	}
@@ -164,30 +170,31 @@ func (d *Driver) step() bool {
 	return true
 }
 
-// finish runs operations until the function done returns true. d.mu is held.
+// finish runs operations until the function done returns true. The caller holds d.mu.
 func (d *Driver) finish(done func() bool) {
 	for !done() {
 		if !d.step() && !d.endDeadlocked() {
-			// Each wait is for an operation that was enqueued earlier. So there is always a queue
-			// whose first operation is ready, or waits at a meeting.
+			// Each operation waits only for operations that were queued earlier. So there is always
+			// a queue whose first operation is ready, or waits at a meeting.
 			panic("emu: no operation can run: the order of the queues is broken")
 		}
 	}
 }
 
 // drain runs operations until the queues of ctx are empty, and advances the host's clock like
-// await. d.mu is held.
+// await. The caller holds d.mu.
 func (d *Driver) drain(ctx *context) {
-	for _, s := range slices.Clone(d.streams) { // a copy, because await removes streams
+	// The list is copied, because await removes streams.
+	for _, s := range slices.Clone(d.streams) {
 		if s.ctx == ctx && s.last != nil {
 			d.await(s.last)
 		}
 	}
 }
 
-// await runs operations until o is done, and then advances a host's clock to that time. It is the
-// host clock of the device whose context is current, or of o's device if no context is current.
-// d.mu is held.
+// await runs operations until o is done, and then advances a host clock to the end of o. It is the
+// clock of the device whose context is current, or of o's device if no context is current. The
+// caller holds d.mu.
 func (d *Driver) await(o *op) {
 	d.finish(func() bool { return o.done })
 	dev := o.stream.ctx.dev
@@ -197,7 +204,7 @@ func (d *Driver) await(o *op) {
 	dev.host = max(dev.host, o.end)
 }
 
-// execute runs the first operation of s. d.mu is held.
+// execute runs the first operation of s. The caller holds d.mu.
 func (d *Driver) execute(s *stream) {
 	o := s.queue[0]
 	if o.meeting != nil {
@@ -242,14 +249,15 @@ func (d *Driver) execute(s *stream) {
 	}
 }
 
-// removeClosed removes a destroyed stream whose work is done. d.mu is held.
+// removeClosed removes a destroyed stream when its work is done. The caller holds d.mu.
 func (d *Driver) removeClosed(s *stream) {
 	if s.closed && len(s.queue) == 0 {
 		d.removeStream(s)
 	}
 }
 
-// kill ends a context and drops its pending work. Each later call returns err. d.mu is held.
+// kill ends a context and drops its pending work. Each later call returns err. The caller holds
+// d.mu.
 func (d *Driver) kill(ctx *context, err error) {
 	if ctx.dead == nil {
 		ctx.dead = err

@@ -14,11 +14,11 @@ type Traffic struct{ Count, Bytes uint64 }
 
 func (t *Traffic) add(bytes uint64) { t.Count++; t.Bytes += bytes }
 
-// KernelStats adds up the launches of one kernel name. The numbers of launches, blocks and threads
-// are added at the call. The counts of ptxvm, and Time, are added when the launch has run.
+// KernelStats adds up the launches of all kernels with one name. Launches, blocks and threads are
+// counted at the call. The counts of ptxvm, and Time, are added when the launch has run.
 type KernelStats struct {
 	Launches, Blocks, Threads uint64
-	Time                      time.Duration // virtual time of the kernel itself
+	Time                      time.Duration // total virtual time of the kernel without waits
 	ptxvm.Stats
 }
 
@@ -29,27 +29,30 @@ func (k *KernelStats) add(s *ptxvm.Stats) {
 	}
 }
 
-// Counters counts the calls and operations since the driver was made, or since ResetStats.
+// Counters counts calls and operations since the driver was created, or since ResetStats.
 type Counters struct {
-	Launches      uint64 // a graph counts as one
+	Launches      uint64 // number of launches; a graph counts as one
 	GraphLaunches uint64 // launches of graphs
 	HtoD, DtoH    Traffic
 	DtoD, Peer    Traffic
-	// copies in Peer that did not pass through the host, because of peer access
+	// the copies in Peer that do not pass through the host, because of peer access
 	PeerDirect Traffic
 	Memsets    Traffic
-	// copies in HtoD and DtoH from or to pageable memory; hardware stages them, and the host may
-	// wait for them
-	Pageable         uint64
-	PageableHtoD     uint64 // copies in Pageable that are from the host to a device
-	Synchronisations uint64 // calls of CtxSynchronize, StreamSynchronize and EventSynchronize
-	Allocs, Frees    uint64 // calls of MemAlloc and MemFree
+	// number of the copies in HtoD and DtoH from or to pageable memory; hardware copies them
+	// through page-locked memory, and the host may wait for them
+	Pageable uint64
+	// PageableHtoD is the number of the copies in Pageable that are from the host to a device.
+	PageableHtoD uint64
+	// Synchronisations is the number of calls of CtxSynchronize, StreamSynchronize and
+	// EventSynchronize.
+	Synchronisations uint64
+	Allocs, Frees    uint64 // numbers of calls of MemAlloc and MemFree
 	HostAllocs       uint64
 	Modules          uint64
 	Kernels          map[string]*KernelStats
 }
 
-// kernel returns the statistics of a kernel name, and creates them at first use.
+// kernel returns the statistics for a kernel's name. The first call creates them.
 func (c *Counters) kernel(name string) *KernelStats {
 	k := c.Kernels[name]
 	if k == nil {
@@ -83,8 +86,7 @@ func (d *Driver) ResetStats() {
 	d.counters = Counters{}
 }
 
-// Stats returns the counters of an emulated driver. The result ok is false if the driver is not
-// emulated.
+// Stats returns the counters of an emulated driver. If api is no emulated driver, ok is false.
 func Stats(api cu.API) (c Counters, ok bool) {
 	d, ok := api.(*Driver)
 	if !ok {

@@ -7,15 +7,15 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// event is a handle for the point in a stream that its last record captured.
+// event is an event with the point in a stream's queue at which it was last recorded.
 type event struct {
 	ctx    *context
 	timing bool
-	point  *op // the captured point; nil before the first record
+	point  *op // operation that was last when the event was recorded; nil before the first record
 }
 
-// StreamCreate creates a stream. The priority has no effect, because CUDA never promises an order
-// by priority.
+// StreamCreate creates a stream. The priority has no effect, because it never guarantees an order
+// in CUDA.
 func (d *Driver) StreamCreate(f cu.StreamFlags, priority int) (cu.Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,8 +72,8 @@ func (d *Driver) StreamSynchronize(h cu.Stream) error {
 	return s.ctx.dead
 }
 
-// StreamQuery reports whether the stream's work has completed. It then lets one pending operation
-// run, so that polling ends.
+// StreamQuery reports whether the stream's work has completed. It then runs one pending operation,
+// so that a loop of queries ends.
 func (d *Driver) StreamQuery(h cu.Stream) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,8 +84,8 @@ func (d *Driver) StreamQuery(h cu.Stream) (bool, error) {
 	return d.poll(s.last), s.ctx.dead
 }
 
-// poll reports whether o is done. If o is nil, it returns true. If o is not done, poll runs one
-// operation, so that repeated polls succeed.
+// poll reports whether o has run. It returns true if o is nil. If o has not run, poll runs one
+// operation, so that a later poll succeeds.
 func (d *Driver) poll(o *op) bool {
 	if o == nil || o.done {
 		return true
@@ -94,7 +94,8 @@ func (d *Driver) poll(o *op) bool {
 	return false
 }
 
-// StreamWaitEvent makes later work of the stream wait for the point that the event captured.
+// StreamWaitEvent makes later work of the stream wait for the work before the last record of the
+// event.
 func (d *Driver) StreamWaitEvent(h cu.Stream, e cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -113,7 +114,7 @@ func (d *Driver) StreamWaitEvent(h cu.Stream, e cu.Event) error {
 	return nil
 }
 
-// eventOf returns the event of a handle. d.mu is held.
+// eventOf returns the event with a handle. The caller holds d.mu.
 func (d *Driver) eventOf(call string, h cu.Event) (*event, error) {
 	e := d.events[h]
 	if e == nil {
@@ -138,7 +139,7 @@ func (d *Driver) EventCreate(f cu.EventFlags) (cu.Event, error) {
 	return h, nil
 }
 
-// EventDestroy invalidates the handle. Waits for the point that the event captured stay valid.
+// EventDestroy invalidates the handle. Waits for the event that were queued before stay valid.
 func (d *Driver) EventDestroy(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -150,7 +151,7 @@ func (d *Driver) EventDestroy(h cu.Event) error {
 	return e.ctx.dead
 }
 
-// EventRecord captures the work of the stream so far.
+// EventRecord makes the event stand for the work that is queued on the stream so far.
 func (d *Driver) EventRecord(h cu.Event, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -170,8 +171,8 @@ func (d *Driver) EventRecord(h cu.Event, st cu.Stream) error {
 	return nil
 }
 
-// EventQuery reports whether the work that the event captured has completed, and lets one pending
-// operation run.
+// EventQuery reports whether the work before the last record has completed, and runs one pending
+// operation.
 func (d *Driver) EventQuery(h cu.Event) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -185,9 +186,9 @@ func (d *Driver) EventQuery(h cu.Event) (bool, error) {
 	return d.poll(e.point), e.ctx.dead
 }
 
-// EventSynchronize completes the work that the event captured. In meta mode it returns ErrMeta if
-// that work includes a copy to page-locked memory: the host waits because it wants to read a value,
-// and memory has no values. Streams may wait for such an event.
+// EventSynchronize completes the work before the last record of the event. In meta mode it returns
+// ErrMeta if that work includes a copy to page-locked memory, because the host waits to read a
+// value, and memory has none. Streams may wait for such an event.
 func (d *Driver) EventSynchronize(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

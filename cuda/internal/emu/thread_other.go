@@ -10,9 +10,8 @@ import (
 
 // threadID returns the number of the calling goroutine, from the first line of its stack trace
 // ("goroutine 7 [running]:"). There is no portable way to get the number of the thread. The
-// goroutine's number can replace it, because package cu requires that a caller locks its goroutine
-// to a thread while it uses the current context. This function does not detect a caller that
-// forgets to lock.
+// goroutine's number can replace it, because package cu requires callers to lock the goroutine to
+// its thread. A caller that does not lock is not detected.
 func threadID() uint64 {
 	var buf [64]byte
 	fields := bytes.Fields(buf[:runtime.Stack(buf[:], false)])

@@ -22,27 +22,29 @@ func (m timelineOp) String() string {
 		m.Kind, m.Name, m.Bytes, m.From, m.To, m.start, m.end)
 }
 
-// rank drives one device of a driver, on its own goroutine and thread.
+// rank uses one device of a driver, on its own goroutine and thread.
 type rank struct {
 	*Driver
-	device  int
-	ctxs    []cu.Context // contexts of all devices
-	a, b    cu.Stream
-	kernel  cu.Function
-	src     cu.DevicePtr
-	dst     []cu.DevicePtr  // for each device, the memory to which the other devices copy
-	events  []chan cu.Event // for each device, a channel on which it announces its copies to the others
+	device int
+	ctxs   []cu.Context // contexts of all devices
+	a, b   cu.Stream
+	kernel cu.Function
+	src    cu.DevicePtr
+	dst    []cu.DevicePtr // for each device, the address to which the other devices copy
+	// events has a channel for each device, on which it sends the events of its copies to the
+	// others.
+	events  []chan cu.Event
 	failure error
 }
 
-// record keeps the first error.
+// record stores the first error.
 func (k *rank) record(err error) {
 	if k.failure == nil {
 		k.failure = err
 	}
 }
 
-// compute queues a kernel that takes almost no time without a latency.
+// compute queues a kernel that takes almost no time, except for a latency that the test adds.
 func (k *rank) compute(s cu.Stream) {
 	one := cu.Dim3{X: 1, Y: 1, Z: 1}
 	k.record(k.LaunchKernel(k.kernel, one, one, 0, s, nil))
@@ -53,8 +55,8 @@ func (k *rank) send(peer int, n uint64) {
 	k.record(k.MemcpyPeerAsync(k.dst[peer], k.ctxs[peer], k.src, k.ctxs[k.device], n, k.b))
 }
 
-// follow makes later work of the stream later wait for the queued work of the stream earlier. It
-// returns the event between them.
+// follow makes later work of the stream later wait for the work queued on the stream earlier. It
+// returns the event for which it waits.
 func (k *rank) follow(later, earlier cu.Stream) cu.Event {
 	e, err := k.EventCreate(cu.EventDefault)
 	k.record(err)
@@ -64,7 +66,7 @@ func (k *rank) follow(later, earlier cu.Stream) cu.Event {
 }
 
 // ranks runs a program for each device, on goroutines that the test interleaves at random. It
-// returns the operations of each device and stream (0: a, 1: b), with their times.
+// returns the operations of each device and stream (0 for a, 1 for b) with their times.
 func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]timelineOp, d *Driver) {
 	t.Helper()
 	const size = 1 << 20
@@ -126,7 +128,8 @@ func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]timelin
 			if m.Stream == k.b {
 				of = &list[m.Device][1]
 			}
-			m.Stream = 0 // a stream's number depends on which goroutine creates streams first
+			// The handle of a stream depends on which goroutine creates streams first.
+			m.Stream = 0
 			*of = append(*of, m)
 		}
 	}
@@ -146,8 +149,8 @@ func planted(latencies ...time.Duration) func(Op) time.Duration {
 // TestPipeline runs kernels on one stream. A second stream copies their results, after it has
 // waited for events. Two devices do this at once. The kernels and the copies of a device overlap.
 // So the device takes the time of all its kernels or of all its copies, whichever is longer, plus
-// the time of one piece of the other kind. The test fails if a copy occupies the engine for
-// kernels, or waits for the copies or the host of the second device.
+// the time of one copy or one kernel. The test fails if a copy occupies the engine for kernels, or
+// waits for the copies or the host of the second device.
 func TestPipeline(t *testing.T) {
 	const pieces, bytes = 50, 1 << 20
 	for _, c := range []struct {
@@ -165,7 +168,7 @@ func TestPipeline(t *testing.T) {
 				k.compute(k.a)
 				k.follow(k.b, k.a)
 				k.send(1-k.device, bytes)
-				if i%20 == 19 { // the host's clock advances, but no operation is delayed
+				if i%20 == 19 { // the host waits, which must not delay any operation
 					runtime.Gosched()
 				}
 			}
@@ -205,9 +208,9 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// exchange returns a program in which devices send their results to each other, and add them up in
-// kernels, while other kernels continue to compute. Streams wait for events of their peers, and
-// hosts wait for events of their own device.
+// exchange returns a program in which devices send their results to each other and add them up,
+// while other kernels compute. Streams wait for events of their peers, and hosts wait for events of
+// their own device.
 func exchange(pieces int, pause func()) func(k *rank) {
 	return func(k *rank) {
 		n := len(k.ctxs)
@@ -233,8 +236,8 @@ func exchange(pieces int, pause func()) func(k *rank) {
 	}
 }
 
-// TestTimesAreOfNoInterleaving checks that the times do not depend on how goroutines take turns if
-// each goroutine drives one device.
+// TestTimesAreOfNoInterleaving runs goroutines in several interleavings, each with its own device.
+// The virtual times must always be the same.
 func TestTimesAreOfNoInterleaving(t *testing.T) {
 	const devices, pieces = 3, 30
 	us := time.Microsecond
@@ -273,8 +276,8 @@ func TestTimesAreOfNoInterleaving(t *testing.T) {
 	}
 }
 
-// checkExclusive checks that operations of one stream do not overlap, and that a device takes at
-// least the sum of the times of its kernels.
+// checkExclusive fails the test if operations of one stream overlap, or if a device takes less than
+// the sum of the times of its kernels.
 func checkExclusive(t *testing.T, list [][2][]timelineOp, latency func(Op) time.Duration) {
 	t.Helper()
 	for i, streams := range list {
@@ -298,9 +301,9 @@ func checkExclusive(t *testing.T, list [][2][]timelineOp, latency func(Op) time.
 	}
 }
 
-// TestHostsAreTheirOwn checks that a wait advances only the host clock of the device that the
-// waiting thread drives. Without a current context, it advances the clock of the device for whose
-// work the thread waits.
+// TestHostsAreTheirOwn checks that a wait advances only the host clock of the device whose context
+// is current. Without a current context, it must advance the clock of the device that does the
+// work.
 func TestHostsAreTheirOwn(t *testing.T) {
 	us := time.Microsecond
 	var last timelineOp
@@ -330,7 +333,7 @@ func TestHostsAreTheirOwn(t *testing.T) {
 		clocks("device 1 waited for device 0", filled, filled+1000*us)
 		r.ok(r.MemsetD32Async(r.alloc(256), 1, 64, 0))
 	})
-	r.ok(r.EventRecord(e, 0)) // in the stream, only the earlier mark precedes this one
+	r.ok(r.EventRecord(e, 0)) // only the earlier record precedes this one in the stream
 	r.ok(r.CtxSetCurrent(0))
 	r.ok(r.EventSynchronize(e))
 	clocks("nobody waited for device 0", filled+2000*us, filled+1000*us)
@@ -339,11 +342,12 @@ func TestHostsAreTheirOwn(t *testing.T) {
 	}
 }
 
-// TestEngines checks that operations of one engine take turns, and operations of different engines
-// run at the same time. A kernel that waits for a copy must not delay a kernel that is ready.
+// TestEngines checks the engines of a device. Operations of one engine must run one after the
+// other, and those of different engines at the same time. A kernel that waits for a copy must not
+// delay a kernel that is ready.
 func TestEngines(t *testing.T) {
 	const us, n = time.Microsecond, 1000
-	// a direct copy takes 2 µs, and a copy through the host takes 4 µs
+	// a direct copy takes 2 µs, and a copy through the host 4 µs
 	cost := Cost{Copy: us, CopyBytes: 1e9, PeerBytes: 1e9}
 	for _, staged := range []bool{false, true} {
 		list, _ := ranks(t, Config{Cost: cost, NoPeer: staged, Latency: planted(50*us, 50*us)}, func(k *rank) {
@@ -381,7 +385,7 @@ func TestEngines(t *testing.T) {
 			t.Errorf("staged %v: %v, want it at %v", staged, m, sent)
 		}
 	}
-	// A waiting kernel does not delay another kernel.
+	// A kernel that waits must not delay another kernel.
 	list, _ := ranks(t, Config{Cost: cost, Latency: planted(50*us, 50*us)}, func(k *rank) {
 		if k.device == 1 {
 			return

@@ -16,12 +16,13 @@ var (
 
 // virtual holds the state of a device's virtual memory management.
 type virtual struct {
-	ranges  map[uint64]uint64          // sizes of reserved ranges, by address
-	handles map[cu.MemHandle]*physical // memory that is not released yet, or that is still mapped
-	mapped  map[uint64]*physical       // mapped memory by address
+	// ranges holds the sizes of reserved ranges, by their address.
+	ranges  map[uint64]uint64
+	handles map[cu.MemHandle]*physical // memory that is not released yet, or still mapped
+	mapped  map[uint64]*physical       // mapped memory, by its address
 }
 
-// physical is memory made by MemCreate. It can be mapped at one address only.
+// physical is memory that MemCreate has allocated. It can be mapped at one address only.
 type physical struct {
 	handle   cu.MemHandle
 	size     uint64
@@ -33,7 +34,7 @@ func newVirtual() *virtual {
 	return &virtual{ranges: map[uint64]uint64{}, handles: map[cu.MemHandle]*physical{}, mapped: map[uint64]*physical{}}
 }
 
-// granularity returns the default page size: that of hardware, or less if the memory would have
+// granularity returns the default page size. It is that of hardware, or less if a device would have
 // fewer than 32 such pages.
 func granularity(memory uint64) uint64 {
 	g := uint64(2 << 20)
@@ -43,16 +44,16 @@ func granularity(memory uint64) uint64 {
 	return g
 }
 
-// Expandable returns Config.Expandable: whether the pools of these devices use virtual memory.
+// Expandable reports whether the Config lets pools use virtual memory.
 func (d *Driver) Expandable() bool { return d.cfg.Expandable }
 
-// MemGranularity returns Config.Granularity.
+// MemGranularity returns the page size in the Config.
 func (d *Driver) MemGranularity(dev cu.Device) (uint64, error) {
 	_, err := d.device("cuMemGetAllocationGranularity", dev)
 	return d.cfg.Granularity, err
 }
 
-// pages checks that sizes and addresses are multiples of the page size.
+// pages returns an error unless an address and a size are multiples of the page size.
 func (d *Driver) pages(call string, p cu.DevicePtr, n uint64) error {
 	if g := d.cfg.Granularity; n == 0 || n%g != 0 || uint64(p)%g != 0 {
 		return fail(call, cu.ErrInvalidValue, "%d bytes at %#x: pages have %d bytes", n, uint64(p), g)
@@ -88,7 +89,7 @@ func (d *Driver) MemAddressReserve(n uint64) (cu.DevicePtr, error) {
 }
 
 // virtualAt returns the device of an address and the reserved range that contains all of [p, p+n).
-// The result dev is nil if there is no such range. d.mu is held.
+// If there is no such range, dev is nil. The caller holds d.mu.
 func (d *Driver) virtualAt(p cu.DevicePtr, n uint64) (dev *device, home uint64) {
 	dev = d.deviceAt(p)
 	if dev == nil {
@@ -152,7 +153,7 @@ func (d *Driver) MemCreate(n uint64, o cu.Device) (cu.MemHandle, error) {
 	return h.handle, nil
 }
 
-// handleOf returns the memory of a handle, and its device. d.mu is held.
+// handleOf returns the memory with a handle, and its device. The caller holds d.mu.
 func (d *Driver) handleOf(call string, h cu.MemHandle) (*device, *physical, error) {
 	for _, dev := range d.devices {
 		if m := dev.virtual.handles[h]; m != nil && !m.released {
@@ -162,7 +163,7 @@ func (d *Driver) handleOf(call string, h cu.MemHandle) (*device, *physical, erro
 	return nil, nil, fail(call, cu.ErrInvalidValue, "there is no memory %#x", uint64(h))
 }
 
-// MemRelease frees memory. If the memory is still mapped, MemUnmap will free it.
+// MemRelease frees memory. Memory that is still mapped is freed by MemUnmap.
 func (d *Driver) MemRelease(h cu.MemHandle) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,8 +190,8 @@ func (d *Driver) dropMemory(dev *device, m *physical) {
 	d.counters.Frees++
 }
 
-// MemMap maps all of a handle's memory at an address. After each mapping the contents are poison
-// and count as uninitialised.
+// MemMap maps all of a handle's memory at an address. Its contents are uninitialised after each
+// mapping.
 func (d *Driver) MemMap(p cu.DevicePtr, n uint64, h cu.MemHandle) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -226,8 +227,8 @@ func (d *Driver) MemMap(p cu.DevicePtr, n uint64, h cu.MemHandle) error {
 	return nil
 }
 
-// mappings returns the mappings that make up [p, p+n), or an error if there is no such list. d.mu
-// is held.
+// mappings returns the mappings that make up [p, p+n). If there is a gap, or if a mapping exceeds
+// the range, it returns an error. The caller holds d.mu.
 func (d *Driver) mappings(call string, p cu.DevicePtr, n uint64) (*device, []*physical, error) {
 	if err := d.pages(call, p, n); err != nil {
 		return nil, nil, err
@@ -272,7 +273,7 @@ func (d *Driver) MemSetAccess(p cu.DevicePtr, n uint64, o cu.Device) error {
 	return nil
 }
 
-// MemUnmap takes effect immediately, like MemFree.
+// MemUnmap unmaps memory immediately, without waiting, like MemFree.
 func (d *Driver) MemUnmap(p cu.DevicePtr, n uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -297,7 +298,7 @@ func (d *Driver) MemUnmap(p cu.DevicePtr, n uint64) error {
 	return nil
 }
 
-// reserve does the same as Memory.Reserve of package ptxvm.
+// reserve reserves addresses like the method Reserve of ptxvm.Memory.
 func (m *metaMemory) reserve(size, align, end uint64) (addr uint64, ok bool) {
 	addr = (m.next + align - 1) / align * align
 	if addr > end || size+metaGap > end-addr || size+metaGap < size {
@@ -315,7 +316,7 @@ func (m *metaMemory) commit(size uint64) error {
 	return nil
 }
 
-// mapPages does the same as Memory.Map of package ptxvm.
+// mapPages maps addresses like the method Map of ptxvm.Memory.
 func (m *metaMemory) mapPages(home, addr, size uint64) error {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base >= addr })
 	if i < len(m.ranges) && m.ranges[i].base < addr+size || i > 0 && m.ranges[i-1].base+m.ranges[i-1].size > addr {
@@ -335,7 +336,7 @@ func (m *metaMemory) mapPages(home, addr, size uint64) error {
 	return nil
 }
 
-// unmapPages does the same as Memory.Unmap of package ptxvm.
+// unmapPages unmaps addresses like the method Unmap of ptxvm.Memory.
 func (m *metaMemory) unmapPages(addr, size uint64) error {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base > addr }) - 1
 	if i < 0 || m.ranges[i].home == 0 || size > m.ranges[i].size || addr-m.ranges[i].base > m.ranges[i].size-size {

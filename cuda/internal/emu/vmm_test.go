@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestVirtualMemory checks that kernels and copies can span pages, and that pages can be mapped and
-// unmapped. Memory that is not mapped, or not accessible, causes a fault or an error.
+// TestVirtualMemory maps and unmaps pages. Kernels and copies must be able to access several pages.
+// Accesses to memory that is not mapped, or not accessible, must fault or return an error.
 func TestVirtualMemory(t *testing.T) {
 	const page = 64 << 10
 	for _, meta := range []bool{false, true} {
@@ -16,7 +16,7 @@ func TestVirtualMemory(t *testing.T) {
 		if n, err := r.MemGranularity(0); n != page || err != nil {
 			t.Fatalf("pages of %d, %v", n, err)
 		}
-		// more addresses can be reserved than the device has memory
+		// more addresses can be reserved than the device has bytes of memory
 		p, err := r.MemAddressReserve(64 * page)
 		r.ok(err)
 		mapAt := func(i int) {

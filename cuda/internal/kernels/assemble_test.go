@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// tool returns the path of ptxas or nvdisasm: the program that the environment variable names, or
-// else one in the PATH. For ptxas it also tries the user's cache. It does not try the cache for
+// tool returns the path of the program ptxas or nvdisasm: the one that the environment variable
+// names, or else one in the PATH. For ptxas it also tries the user's cache. It does not for
 // nvdisasm, because the tests with nvdisasm take longer than all other tests of this package
-// together. If there is no such program, tool returns "", or fails the test if
-// FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration).
+// together. If there is no such program, tool returns "". If FLAMBEAU_PTXAS_REQUIRED is 1, as in
+// continuous integration, it then fails the test.
 func tool(t *testing.T, name, variable string) string {
 	candidates := []string{os.Getenv(variable), name}
 	if dir, err := os.UserCacheDir(); err == nil && name == "ptxas" {
@@ -35,8 +35,8 @@ func tool(t *testing.T, name, variable string) string {
 
 var spills = regexp.MustCompile(`([1-9][0-9]*) bytes spill`)
 
-// TestAssemble checks that the real assembler accepts every golden kernel and every kernel of
-// [gates], for each generation of devices, and that it spills no registers.
+// TestAssemble runs NVIDIA's assembler on every golden kernel and every kernel of [gates], for each
+// generation of GPUs. It must accept them without spilling registers.
 func TestAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" {

@@ -15,7 +15,8 @@ type AttentionOperands struct {
 	AttentionWeighing
 }
 
-// attentionForm is a way to compute attention: on tensor cores, or with float32 multiply-adds.
+// attentionForm is a kernel for attention: one that uses tensor cores, or one that uses float32
+// multiply-adds.
 type attentionForm interface {
 	kernel() (*Kernel, error)
 	tile() (queries, keys int)
@@ -27,7 +28,7 @@ type attentionShape struct {
 	q, k, v, out headRows
 	w            weighingSpec
 	lse          bool
-	split        bool // each block computes partial results, for one piece of the keys
+	split        bool // whether each block computes partial results, for a part of the keys
 }
 
 func (s attentionShape) String() string {
@@ -70,8 +71,8 @@ func AttentionReason(o AttentionOperands) string {
 // Attention plans out = softmax(scale·q·kᵀ + mask)·v, as [device.Attention] defines it. Operands
 // are of a 16-bit float type or of F32, with at most 256 features and 256 values. Each block
 // computes some queries. It loops over the keys in tiles, and keeps the running maximum and sum of
-// each query's exponentials (T. Dao, FlashAttention-2, arXiv:2307.08691). With 16-bit operands a
-// weight is exp(score - maximum). It is rounded to 16 bits before it multiplies the values.
+// each query's exponentials (T. Dao, FlashAttention-2, arXiv:2307.08691). With 16-bit operands,
+// each weight exp(score - maximum) is rounded to 16 bits before it multiplies the values.
 //
 // A few queries with many keys, as in decoding, would leave multiprocessors of g idle. In that case
 // blocks divide the keys among themselves, and a second launch combines their results (T. Dao and
@@ -99,8 +100,8 @@ func Attention(g *GPU, o AttentionOperands, scratch Scratch) ([]Launch, error) {
 	return launchAttention(s, f, o, o.Out, o.LSE, keys)
 }
 
-// launchAttention plans the launch for one form. The argument chunk is the number of keys for each
-// block. The blocks write their results to the operands out and lse.
+// launchAttention plans the launch of the kernel f. The argument chunk is the number of keys for
+// each block. The blocks write their results to the operands out and lse.
 func launchAttention(s attentionShape, f attentionForm, o AttentionOperands, out, lse Operand, chunk int) ([]Launch, error) {
 	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
 	rows, tile := f.tile()
@@ -128,8 +129,8 @@ func launchAttention(s attentionShape, f attentionForm, o AttentionOperands, out
 	return []Launch{l}, err
 }
 
-// keyTiles returns how many tiles of keys are read for one head, summed over its blocks of queries.
-// The argument rows is the number of queries of a block. If causal is true, a block skips the tiles
+// keyTiles returns the number of tiles of keys that all blocks of one head read together. The
+// argument rows is the number of queries of a block. If causal is true, a block skips the tiles
 // that none of its queries sees. The result is an upper bound: a sample with fewer keys than the
 // argument keys reads fewer tiles.
 func keyTiles(causal bool, queries, keys, rows, tile int) int {
@@ -151,22 +152,22 @@ func chooseAttention(s attentionShape, o AttentionOperands, heads, queries int) 
 	return attentionTensorFor(s, o.Scale, heads, queries, o.few())
 }
 
-// attentionBlock holds the parameters that every attentionForm needs, for the batch sample and head
-// that the block computes.
+// attentionBlock holds the parameters of every attention kernel, for the sample and head that the
+// block computes.
 type attentionBlock struct {
 	w           *weighing
 	batch, head ptx.Value
 	firstQuery  ptx.Value // index of the block's first query
-	// the block reads the keys from index begin to end-1, each of which some query of the block
-	// sees
+	// range of the keys that the block reads, from begin to end-1; some query of the block sees
+	// each of them
 	begin, end   ptx.Value
 	q, k, v, out headOperand
-	lse          ptx.Ptr // LSE of the block's head
+	lse          ptx.Ptr // pointer to the LSE of the block's head
 }
 
 // emptyLSE is the value stored in LSE for a query that sees no key. Without split keys it is +Inf.
-// With split keys it is -Inf, so that attentionCombine gives the weight 0 to a piece without
-// visible keys.
+// With split keys it is -Inf, so that attentionCombine gives a part without visible keys the weight
+// 0.
 func (s attentionShape) emptyLSE() float32 {
 	if s.split {
 		return float32(math.Inf(-1))

@@ -12,18 +12,18 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// attentionCase is one call of [Attention], whose results are compared with float64.
+// attentionCase is one call of [Attention]. Its results are compared with a computation in float64.
 type attentionCase struct {
 	typ                                           dtype.Type
 	batch, heads, shared, queries, keys, features int
-	values                                        int // number of values; if 0, as many as features
+	values                                        int // columns of v; 0 means as many as features
 	form                                          string
-	// number of elements by which the operands start after an aligned address
+	// number of elements between an aligned address and the start of each operand
 	skip    int
 	causal  bool
 	lengths []int
 	mask    dtype.Type
-	// dimensions along which the mask is not broadcast
+	// for each dimension of the mask, whether it is not broadcast
 	maskDims [4]bool
 	drop     float64
 	numbers  bool
@@ -38,14 +38,14 @@ func (c attentionCase) String() string {
 		c.shared, c.queries, c.keys, c.features, c.values, c.form, c.causal, c.lengths, c.mask, c.maskDims, c.drop, c.scale)
 }
 
-// headLayout returns the layout of shape [batch, heads, length, columns] for the named order of
-// memory.
+// headLayout returns the layout of an operand [batch, heads, length, columns]. The argument form
+// names the order of its dimensions in memory.
 func headLayout(form string, b, h, n, c int) shape.Layout {
 	d := []int{b, h, n, c}
 	switch form {
-	case "tokens": // memory is [batch, length, 3, heads, columns]
+	case "tokens": // in memory, the order is [batch, length, 3, heads, columns]
 		return strided(d, []int{n * 3 * h * c, c, 3 * h * c, 1})
-	case "turned": // memory is [batch, heads, columns, length]
+	case "turned": // in memory, the order is [batch, heads, columns, length]
 		return strided(d, []int{h * n * c, n * c, 1, n})
 	case "steps":
 		return strided(d, []int{h * n * c * 6, n * c * 6, 3 * c, 2})
@@ -101,7 +101,7 @@ func (c *attentionCase) operands(m *machine) AttentionOperands {
 	return o
 }
 
-// weightOf returns the factor that dropout gives a weight: 0 or 1/(1-drop).
+// weightOf returns the factor by which dropout multiplies weight i: 0 or 1/(1-drop).
 func (c *attentionCase) weightOf(o AttentionOperands, i int) float64 {
 	if c.drop == 0 {
 		return 1
@@ -117,11 +117,11 @@ func (c *attentionCase) weightOf(o AttentionOperands, i int) float64 {
 	return 1 / (1 - c.drop)
 }
 
-// reference returns the expected results and logarithms of the sums, with error bounds. A float32
-// sum of n products has an error of at most (n/8+2)·2⁻²³ times the sum of the products' magnitudes.
-// An exponential has the error of its score, and 2⁻²⁰ more. With 16-bit floats each weight is
-// divided by the row's greatest weight and then rounded. For float16 the rounding error of a small
-// weight is 2⁻²⁵.
+// reference returns the expected results and LSE in float64, with error bounds. A float32 sum of n
+// products has an error of at most (n/8+2)·2⁻²³ times the sum of the products' magnitudes. The
+// relative error of an exponential is the error of its score plus 2⁻²⁰. With 16-bit floats, each
+// weight is divided by the row's greatest weight and then rounded. For float16 the rounding error
+// of a small weight is 2⁻²⁵.
 func (c *attentionCase) reference(m *machine, o AttentionOperands) (want, bound, lse, lseBound []float64) {
 	q, k, v := decoded(c.typ, m.read(o.Q)), decoded(c.typ, m.read(o.K)), decoded(c.typ, m.read(o.V))
 	var mask []float64
@@ -264,7 +264,7 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// spoiled writes v to those elements of o for whose row and column the function pick returns true.
+// spoiled writes v to the elements of o for whose row and column the function pick returns true.
 func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) {
 	n, c := o.Shape.At(2), o.Shape.At(3)
 	forEach(o, func(i int, addr uint64) {
@@ -278,9 +278,9 @@ func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) 
 	})
 }
 
-// TestAttentionSpecial checks NaN and infinities in keys. They must not affect the results of
-// queries that do not see these keys, and must spoil the results of queries that see them. The
-// results of a query that sees no key must be 0.
+// TestAttentionSpecial puts NaN and infinities into queries, keys and values. Results of queries
+// that do not see them must not change, and all others must agree with the reference. The results
+// of a query that sees no key must be 0.
 func TestAttentionSpecial(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
@@ -319,7 +319,8 @@ func TestAttentionSpecial(t *testing.T) {
 			}
 			none.check(t)
 		}
-		least := base // a mask with the most negative float32 does not hide a key, but a mask with -Inf does
+		// The most negative float32 in a mask does not hide a key, but -Inf does.
+		least := base
 		least.mask, least.maskDims = dtype.F32, [4]bool{false, false, true, true}
 		least.spoil = func(c attentionCase, q, k, v, mask Operand, m *machine) {
 			spoiled(m, mask, -math.MaxFloat32, func(row, column int) bool { return row == 2 })
@@ -329,8 +330,9 @@ func TestAttentionSpecial(t *testing.T) {
 	}
 }
 
-// TestAttentionSplit checks attention with few queries and many keys, for all types, layouts and
-// weighings. Blocks then divide the keys, and heads that share keys become rows of one tile.
+// TestAttentionSplit computes attention with few queries and many keys, for all types, layouts and
+// masks. Blocks must divide the keys. Heads of queries that share one head of keys become rows of
+// one tile.
 func TestAttentionSplit(t *testing.T) {
 	f := dtype.F32
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F16, f} {
@@ -356,12 +358,13 @@ func TestAttentionSplit(t *testing.T) {
 		spoiled(m, q, math.NaN(), func(row, column int) bool { return row == 1 && column == 3 })
 	}
 	c.check(t)
-	// so few keys are not split: each of two pieces would be too short
+	// with so few keys, blocks do not divide them, because each part would be too short
 	small := attentionCase{typ: f, batch: 1, heads: 2, queries: 2, keys: 200, features: 32}
 	small.check(t)
 }
 
-// TestAttentionDeterministic checks that two calls with the same operands give the same bits.
+// TestAttentionDeterministic calls attention twice with the same operands. The results must have
+// the same bits.
 func TestAttentionDeterministic(t *testing.T) {
 	c := attentionCase{typ: dtype.BF16, batch: 1, heads: 2, queries: 40, keys: 90, features: 64, causal: true, drop: 0.2}
 	_, first := c.check(t)
@@ -380,8 +383,8 @@ func TestAttentionGolden(t *testing.T) {
 	}
 }
 
-// TestAttentionRefuses checks that operands without a kernel are refused, and that a call without
-// results has no launches.
+// TestAttentionRefuses checks that operands for which there is no kernel return an error. A call
+// without results must have no launches.
 func TestAttentionRefuses(t *testing.T) {
 	of := func(typ dtype.Type, d ...int) AttentionOperands {
 		x := fake(typ, d...)

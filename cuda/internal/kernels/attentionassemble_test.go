@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// weighings returns several AttentionWeighings. Their attention kernels need different numbers of
-// registers.
+// weighings returns several AttentionWeighings, with which attention kernels need different numbers
+// of registers.
 func weighings(batch, heads, queries, keys int, typ dtype.Type) []AttentionWeighing {
 	lengths, numbers := fake(dtype.I64, batch), fake(dtype.I64, 2)
 	w := AttentionWeighing{Scale: 0.1}

@@ -6,9 +6,9 @@ import (
 )
 
 // keptOwn decides which weights dropout keeps, for the keys and queries of one thread. The thread
-// owns every 8th key from the argument key on, and every 16th of the n queries from index j on.
-// keptOwn draws a block of random numbers for each weight. The decisions are bits of one register.
-// The returned function reports the decision for the thread's key r and query n.
+// has every 8th key from the argument key on, and every 16th of the n queries from index j on. It
+// draws a block of random numbers for each weight. The decisions are bits of one register. The
+// returned function reports the decision for key number r and query number n of the thread.
 func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Value {
 	b, seed := w.Builder, w.seed
 	// The seed is loaded again for each tile. Otherwise Philox's round keys, which depend on the
@@ -17,8 +17,8 @@ func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Val
 		seed = w.numbers.Load()
 	}
 	bits := b.Var(b.U32(0))
-	// The loop draws one block after the other. Unrolled, the draws would need more registers than
-	// a thread has.
+	// The loop draws the blocks one after the other. If it were unrolled, it would need more
+	// registers than a thread has.
 	b.For(b.U32(0), b.U32(uint32(n/16*keys)), num(1), func(at ptx.Value, _ ptx.Loop) {
 		block := w.rowBlock(j.Add(at.Div(num(keys)).Mul(num(16))))
 		word := drawn(b, expr.Draw{}, ptx.U32, seed, block, place{key.Add(at.Rem(num(keys)).Mul(num(8))), 0, 1})
@@ -28,8 +28,8 @@ func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Val
 	return func(r, n int) ptx.Value { return kept.And(b.U32(1 << (n*keys + r))).Ne(num(0)) }
 }
 
-// rowBlocks returns the number of blocks of random numbers for one row of weights, see
-// [device.RowNumbers].
+// rowBlocks returns the number of blocks of random numbers for one row of weights, as
+// [device.RowNumbers] defines it.
 func (w *weighing) rowBlocks() ptx.Value { return w.keys.Add(num(3)).Shr(num(2)) }
 
 // rowBlock returns the first block of random numbers of query i.
@@ -44,8 +44,9 @@ type keptGroup struct{ block, key ptx.Value }
 
 // keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight. Four
 // lanes share the work. Their lane IDs differ only in the bits with the values laneStep and
-// 2·laneStep. The argument rank is this lane's index among the four. The lane draws bits 4·rank to
-// 4·rank+3 of each group. The returned function reports whether bit bit+more of a group is set.
+// 2·laneStep. The argument rank is this lane's index among the four, which draws bits 4·rank to
+// 4·rank+3 of each group. The returned function reports whether dropout keeps the weight with index
+// bit+more of a group.
 func (w *weighing) keptBits(laneStep int, rank ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {
 	b := w.Builder
 	words := make([]ptx.Value, ceilDiv(len(groups), 2))
@@ -70,10 +71,10 @@ func (w *weighing) keptBits(laneStep int, rank ptx.Value, groups []keptGroup) fu
 	}
 }
 
-// keptAlong reports which weights of a row dropout keeps, for n keys from j on, where n is a
-// multiple of 16. The weights lie in registers like a row of a tensor-core accumulator. The
-// arguments of the returned function are the index n of a fragment of 8 keys, and the element e of
-// the fragment, 0 or 1.
+// keptAlong returns a function that reports which weights of a row dropout keeps, for n keys from j
+// on, where n is a multiple of 16. The weights lie in registers like a row of a tensor-core
+// accumulator. Its arguments are the index n of a fragment of 8 keys, and the element e of the
+// fragment, 0 or 1.
 func (r weighingRow) keptAlong(lane, j ptx.Value, n int) func(n, e int) ptx.Value {
 	column := lane.And(num(3))
 	var groups []keptGroup
@@ -84,9 +85,9 @@ func (r weighingRow) keptAlong(lane, j ptx.Value, n int) func(n, e int) ptx.Valu
 	return func(n, e int) ptx.Value { return kept(n/2, 8*(n%2)+e, column.Shl(num(1))) }
 }
 
-// keptAcross does the same as keptAlong, for accumulators whose rows are 16 keys and whose columns
-// are n queries from j on. The arguments of the returned function are the index n of a fragment of
-// 8 queries, and the element e of the fragment, 0 to 3.
+// keptAcross is keptAlong for accumulators whose rows are 16 keys and whose columns are n queries
+// from j on. The arguments of the returned function are the index n of a fragment of 8 queries, and
+// the element e of the fragment, 0 to 3.
 func (w *weighing) keptAcross(lane, j, key ptx.Value, n int) func(n, e int) ptx.Value {
 	column, line := lane.And(num(3)), lane.Shr(num(2)).And(num(3))
 	key = key.Add(line.Shr(num(1)).Shl(num(3))).Add(lane.Shr(num(4)).Shl(num(2)))
@@ -99,9 +100,9 @@ func (w *weighing) keptAcross(lane, j, key ptx.Value, n int) func(n, e int) ptx.
 	return func(n, e int) ptx.Value { return kept(n, 4*e, line) }
 }
 
-// keptEach reports which weights dropout keeps, for the given rows and n keys from j on. This
-// thread owns every 16th of these keys, from key j+x on. The returned function takes the index of a
-// row in rows, and the index of a key among the keys that this thread owns.
+// keptEach returns a function that reports which weights dropout keeps, for the given rows and n
+// keys from j on. This thread has every 16th of these keys, from key j+x on. The arguments of the
+// function are the index of a row in rows, and the index of one of this thread's keys.
 func (w *weighing) keptEach(rows []weighingRow, x, j ptx.Value, n int) func(r, n int) ptx.Value {
 	per, part := n/16, x.And(num(3))
 	all := len(rows) * per

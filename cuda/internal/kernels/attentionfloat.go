@@ -9,13 +9,13 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// attentionFloat computes attention of float32 by multiply-adds. A group of 16 threads shares some
-// queries. Each thread computes the scores of these queries for every 16th key, and their results
-// for every 16th piece of four values. The threads exchange weights through shared memory, within a
-// warp.
+// attentionFloat computes attention of float32 with multiply-adds. A group of 16 threads shares
+// some queries. For these queries, each thread computes the scores of every 16th key, and every
+// 16th group of four columns of the results. The threads exchange weights through shared memory,
+// within a warp.
 type attentionFloat struct {
 	attentionShape
-	rows int // number of queries of a thread, which are 8 rows apart
+	rows int // number of queries of a thread; they are 8 rows of the tile apart
 	keys int // number of keys in a tile
 }
 
@@ -31,8 +31,8 @@ func (s attentionFloat) tile() (queries, keys int) { return 8 * s.rows, s.keys }
 // tensor returns 0, because the kernel uses no tensor cores.
 func (s attentionFloat) tensor() int { return 0 }
 
-// attentionFloatFor chooses the largest tile that fits 99 KiB of shared memory. If few is true,
-// there are few queries, and the tile has [fewQueries] rows.
+// attentionFloatFor chooses the largest tile that fits 99 KiB of shared memory. If few is true, the
+// tile has only [fewQueries] rows.
 func attentionFloatFor(s attentionShape, few bool) attentionFloat {
 	f := attentionFloat{s, 8, 64}
 	switch wide := max(s.q.columns, s.v.columns); {
@@ -48,13 +48,13 @@ func attentionFloatFor(s attentionShape, few bool) attentionFloat {
 }
 
 func (s attentionFloat) tiles() (q, k, v headTile) {
-	// the columns are rounded up to whole pieces of four values for each of 16 threads
+	// the columns are rounded up, so that each of 16 threads has whole groups of four
 	values := max(64, ceilDiv(s.v.columns, 64)*64)
 	return headTileOf(8*s.rows, s.q.columns, dtype.F32), headTileOf(s.keys, s.q.columns, dtype.F32), headTileOf(s.keys, values, dtype.F32)
 }
 
-// pitch is the distance between neighbouring rows of weights, in elements. It puts neighbouring
-// rows into different banks of shared memory.
+// pitch returns the distance between neighbouring rows of weights in shared memory, in elements. It
+// puts neighbouring rows into different banks.
 func (s attentionFloat) pitch() int { return s.keys/32*32 + 16 }
 
 func (s attentionFloat) shared() int {
@@ -157,14 +157,14 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{floatThreads, 1, 1}
 }
 
-// floatPiece reads the four numbers of piece c in row row+plus of the tile at p.
+// floatPiece reads four float32 elements of row row+plus of the tile at p, from column 4c on.
 func floatPiece(p ptx.Ptr, t headTile, row ptx.Value, plus int, c ptx.Value) []ptx.Value {
 	return p.AtByte(t.offset(row, c)).AtByte(num(plus * t.rowBytes())).As(ptx.F32).LoadVec(4)
 }
 
-// floatScores multiplies rows of the tile at x by rows of the tile at y and returns the sums,
-// indexed [row][column]. A thread computes the sums for every 8th row of x and every 16th row of y.
-// The tile at y may be wider than the tile at x.
+// floatScores multiplies rows of the tile at x by rows of the tile at y. It returns the dot
+// products, indexed [row of x][row of y]. A thread computes those of every 8th row of x and every
+// 16th row of y. The tile at y may be wider than the tile at x.
 func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, tileY headTile, y ptx.Ptr) [][]*ptx.Var {
 	column, row := b.ThreadID(0).And(num(15)), b.ThreadID(0).Shr(num(4))
 	scores := make([][]*ptx.Var, rows)
@@ -195,10 +195,9 @@ func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, t
 	return scores
 }
 
-// addWeighted adds the n rows of the tile at p to each of a thread's rows of acc. Each row of the
-// tile is first multiplied by a weight. The weights for row 0 of acc are at weightRow. The weights
-// for each further row are 8·pitch elements later. A thread has every 16th piece of four columns,
-// from the given piece on.
+// addWeighted adds the n rows of the tile at p, multiplied by weights, to each of a thread's rows
+// of acc. The weights for row 0 of acc are at weightRow. Those for each further row are 8·pitch
+// elements later. A thread has every 16th group of four columns, from group number piece on.
 func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, weightRow ptx.Ptr, pitch, n int, t headTile, p ptx.Ptr, piece ptx.Value) {
 	b.For(b.U32(0), b.U32(uint32(n)), num(4), func(offset ptx.Value, _ ptx.Loop) {
 		var weights [][]ptx.Value
@@ -219,9 +218,8 @@ func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, weightRow ptx.Ptr, pitch, n i
 	})
 }
 
-// storeFloats scales a thread's sums of one row, in the order of addWeighted, and stores them in
-// the row at line. If the predicate exists is false, there is no such row, and nothing is stored
-// there.
+// storeFloats multiplies a thread's sums of one row, in the order of addWeighted, by scale. It
+// stores them in the row at line if the predicate exists is true.
 func storeFloats(b *ptx.Builder, o headOperand, line ptx.Ptr, exists ptx.Value, sums []*ptx.Var, scale, first ptx.Value) {
 	for c := range len(sums) / 4 {
 		var list []ptx.Value

@@ -65,7 +65,7 @@ func AttentionGrad(o AttentionGradOperands, scratch Scratch) ([]Launch, error) {
 	return list, nil
 }
 
-// planAttentionGrad plans the launch for dk and dv if byKey is true, else the launch for dq.
+// planAttentionGrad plans the launch for dk and dv if byKey is true, otherwise the launch for dq.
 func planAttentionGrad(o AttentionGradOperands, delta Operand, byKey bool) ([]Launch, error) {
 	d1, d2, own := o.DQ, Operand{}, o.Q
 	if byKey {

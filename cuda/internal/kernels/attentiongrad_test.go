@@ -10,13 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// gradReference holds the gradients of a case in float64, with error bounds.
+// gradReference holds the expected gradients of a case in float64, with error bounds.
 type gradReference struct{ out, lse, dq, dk, dv, bq, bk, bv []float64 }
 
 // gradients computes out and lse with float64 and rounds them. From these and the operands it
 // computes the gradients. A float32 sum of n products has an error of at most (n/8+2)·2⁻²³ times
-// the sum of the products' magnitudes. A weight has the error of its score, and 2⁻²⁰ more. Rounding
-// to 16 bits adds half a unit in the last place, or 2⁻²⁵ for a small float16.
+// the sum of the products' magnitudes. The relative error of a weight is the error of its score
+// plus 2⁻²⁰. Rounding to 16 bits adds half a unit in the last place, or 2⁻²⁵ for a small float16.
 func (c *attentionCase) gradients(m *machine, o AttentionOperands, grad Operand) (r gradReference) {
 	q, k, v, g := decoded(c.typ, m.read(o.Q)), decoded(c.typ, m.read(o.K)), decoded(c.typ, m.read(o.V)), decoded(c.typ, m.read(grad))
 	var mask []float64
@@ -122,8 +122,8 @@ func (c *attentionCase) gradients(m *machine, o AttentionOperands, grad Operand)
 	return r
 }
 
-// checkGrad runs the gradient of the case. The argument want names the wanted results, for example
-// "qkv" for the gradients of q, k and v.
+// checkGrad computes the gradients of the case and compares them with the reference. The argument
+// want names the wanted gradients, for example "qkv" for those of q, k and v.
 func (c attentionCase) checkGrad(t *testing.T, want string) ([]Launch, []uint64) {
 	t.Helper()
 	m := newMachine(t)
@@ -209,8 +209,8 @@ func TestAttentionGrad(t *testing.T) {
 		{typ: f, batch: 1, heads: 1, queries: 3, keys: 0, features: 16},
 		{typ: f, batch: 1, heads: 1, queries: 0, keys: 3, features: 16},
 		{typ: f, batch: 1, heads: 1, queries: 3, keys: 5, features: 16, values: 0},
-		// The gradient of a transposed operand with many values is computed in parts of its
-		// columns.
+		// With many values, the gradient of a transposed operand is computed in several parts of
+		// its columns.
 		{typ: f, batch: 1, heads: 2, queries: 5, keys: 7, features: 16, values: 72, form: "turned", launches: 4},
 		{typ: h, batch: 1, heads: 2, queries: 5, keys: 7, features: 16, values: 130, form: "turned", launches: 4},
 	} {
@@ -233,8 +233,8 @@ func TestAttentionGrad(t *testing.T) {
 	}
 }
 
-// TestAttentionGradAbsent checks that no product is computed for an absent result, and that the
-// other results keep their bits.
+// TestAttentionGradAbsent leaves out some of the gradients. No product must be computed for them,
+// and the other gradients must keep their bits.
 func TestAttentionGradAbsent(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
 		c := attentionCase{typ: typ, batch: 1, heads: 4, shared: 2, queries: 40, keys: 70, features: 64, causal: true, drop: 0.2}

@@ -7,24 +7,27 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// attentionGrad holds the properties of the operands that every gradForm needs for one launch of
-// the gradient. In the launch for dk and dv a block owns a tile of rows of k and v, and loops over
-// the rows of q and g in tiles. In the launch for dq a block owns rows of q and g, and loops over
-// the rows of k and v. Comments call the rows that a block owns "own rows", and the rows over which
-// it loops "other rows".
+// attentionGrad describes the operands of one launch of attention's gradient. In the launch for dk
+// and dv a block owns a tile of rows of k and v, and loops over the rows of q and g in tiles. In
+// the launch for dq a block owns rows of q and g, and loops over the rows of k and v. Comments call
+// the rows that a block owns "own rows", and the rows over which it loops "other rows".
 type attentionGrad struct {
 	q, k, v, g headRows
-	d1, d2     headRows // dk and dv; or dq in d1; absent results have the type Invalid
-	w          weighingSpec
-	byKey      bool // this is the launch for dk and dv, where the own rows are keys
+	// These are dk and dv, or d1 is dq. Absent results have the type Invalid.
+	d1, d2 headRows
+	w      weighingSpec
+	byKey  bool // whether this is the launch for dk and dv, in which a block's own rows are keys
 }
 
-// gradForm is a way to compute the results of one launch: on tensor cores, or with multiply-adds.
+// gradForm is a kernel for one launch of the gradient: one that uses tensor cores, or one that uses
+// multiply-adds.
 type gradForm interface {
 	kernel() (*Kernel, error)
-	tile() (own, other int) // number of rows in a tile of "own rows", and in a tile of "other rows"
-	columnParts() int       // number of parts into which blocks divide the columns of the results
-	tensor() int            // tensor-core operations for an "own row" and a tile of "other rows"
+	tile() (own, other int) // number of rows in a tile of own rows, and in a tile of other rows
+	// number of parts of the results' columns, each of which different blocks compute
+	columnParts() int
+	// number of tensor-core operations for one own row and one tile of other rows
+	tensor() int
 }
 
 func (s attentionGrad) form() gradForm {
@@ -37,8 +40,8 @@ func (s attentionGrad) form() gradForm {
 func (s attentionGrad) scored() bool { return s.d1.typ != dtype.Invalid }
 func (s attentionGrad) valued() bool { return s.d2.typ != dtype.Invalid }
 
-// kernelName returns the name of a kernel. The arguments are the number of "own rows" and the
-// number of "other rows" in a tile.
+// kernelName returns the name of a kernel with the given numbers of rows in a tile of own rows and
+// a tile of other rows.
 func (s attentionGrad) kernelName(own, other int) string {
 	name := fmt.Sprintf("attention_grad_%v_%dx%d_", s.q.typ, s.q.columns, s.v.columns)
 	for i, o := range []headRows{s.q, s.k, s.v, s.g, s.d1, s.d2} {
@@ -56,9 +59,9 @@ func (s attentionGrad) kernelName(own, other int) string {
 	return fmt.Sprintf("%s%v_%dx%d", name, s.w, own, other)
 }
 
-// tilePairs returns how many pairs of tiles are computed for one head of queries. A pair is a tile
-// of "own rows" and a tile of "other rows", with the given numbers of rows. The number is an upper
-// limit: a sample whose length is less than keys has fewer pairs.
+// tilePairs returns the number of pairs of tiles that all blocks together multiply for one head of
+// queries. A pair is a tile of own rows and a tile of other rows. The number is an upper limit: a
+// sample whose length is less than keys has fewer pairs.
 func (s attentionGrad) tilePairs(queries, keys, own, other int) int {
 	if !s.byKey {
 		return keyTiles(s.w.causal, queries, keys, own, other)
@@ -74,19 +77,20 @@ func (s attentionGrad) tilePairs(queries, keys, own, other int) int {
 	return n
 }
 
-// gradBlock holds the parameters that every gradForm needs, and the position of the block.
+// gradBlock holds the parameters of a gradient kernel, and the position of the block.
 type gradBlock struct {
 	*ptx.Builder
 	attentionGrad
-	own, other         int       // numbers of rows of the tiles
-	w                  *weighing // the weighing, before its pointers are moved to a head
-	group, batch, head ptx.Value // head is a head of the keys if byKey is true, else of the queries
-	firstOwn           ptx.Value // index of the first own row
+	own, other int       // numbers of rows in a tile of own rows and in a tile of other rows
+	w          *weighing // the weighing, with pointers to its first sample and head
+	// If byKey is true, head is a head of the keys, otherwise one of the queries.
+	group, batch, head ptx.Value
+	firstOwn           ptx.Value // index of the block's first own row
 	q, k, v, g, d1, d2 headOperand
 	lse, delta         ptx.Ptr
 }
 
-// declareGrad declares the parameters in the order in which planAttentionGrad packs them.
+// declareGrad declares the kernel's parameters in the order in which planAttentionGrad packs them.
 func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	blocks := b.Param("blocks", ptx.U32)
 	g := gradBlock{Builder: b, attentionGrad: s, own: own, other: other, group: b.Param("group", ptx.U32), w: declareWeighing(b, s.w)}
@@ -108,7 +112,7 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	if s.byKey {
 		heads = heads.Div(g.group)
 	}
-	if s.w.causal && !s.byKey { // start with the blocks that have the most keys
+	if s.w.causal && !s.byKey { // the blocks with the most keys start first
 		block = blocks.Sub(num(1)).Sub(block)
 	}
 	g.batch, g.head = all.Div(heads), all.Rem(heads)
@@ -116,9 +120,9 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	return g
 }
 
-// owned returns the two operands whose rows the block owns. The result limit is the number of rows
-// of these operands to read. The result there is the number of rows of the block's results: dk and
-// dv, or dq.
+// owned returns the two operands that contain the block's own rows. The result limit is the number
+// of rows of these operands to read. The result there is the number of rows of the block's results:
+// dk and dv, or dq.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
 	w.moveToHead(g.batch, g.head)
@@ -162,8 +166,8 @@ func (g *gradBlock) eachHead(pass func(p gradPass)) {
 	g.For(g.U32(0), g.group, num(1), func(h ptx.Value, _ ptx.Loop) { one(g.head.Mad(g.group, h)) })
 }
 
-// gradPass holds the operands of one head of queries. The head's "other rows", from index start up
-// to index end, are multiplied by the block's "own rows".
+// gradPass holds the operands of one head of queries. The block's own rows are multiplied by the
+// head's other rows, from index start to end-1.
 type gradPass struct {
 	*gradBlock
 	w          *weighing
@@ -172,8 +176,8 @@ type gradPass struct {
 	start, end ptx.Value
 }
 
-// loadNumbers starts an asynchronous copy of lse and delta, for a tile of queries, to shared memory
-// at p. The first query of the tile is query. In shared memory delta follows lse.
+// loadNumbers starts an asynchronous copy of lse and delta to shared memory at p, for a tile of
+// queries that starts at query. In shared memory delta follows lse.
 func (g *gradPass) loadNumbers(query ptx.Value, p ptx.Ptr) {
 	thread := g.ThreadID(0)
 	g.If(thread.Lt(num(g.other)), func() {
@@ -188,7 +192,7 @@ func (g *gradPass) loadNumbers(query ptx.Value, p ptx.Ptr) {
 }
 
 // gradRow is the weighing of one query. The field lse is the logarithm of the sum of the query's
-// exponentials, scaled as the gradForm needs it. The field delta is the query's sum of g·out.
+// exponentials, scaled as the kernel needs it. The field delta is the query's sum of g·out.
 type gradRow struct {
 	weighingRow
 	lse, delta ptx.Value

@@ -6,16 +6,15 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// gradFloat computes one launch of attention's gradient in float32 by multiply-adds. As in
-// [attentionFloat], 16 threads share some of the block's "own rows". Through shared memory, the
-// threads of a warp exchange first the weights and then the gradients of the scores. There are two
-// operands with "other rows". While the block multiplies a tile of one of them, it copies a tile of
-// the other one.
+// gradFloat computes one launch of attention's gradient in float32 with multiply-adds. A group of
+// 16 threads shares some of the block's own rows. Through shared memory, the threads of a warp
+// exchange first the weights and then the gradients of the scores. Two operands have other rows.
+// While the block multiplies a tile of one of them, it copies a tile of the other one.
 type gradFloat struct {
 	attentionGrad
-	rows  int // number of own rows of a thread, which are 8 rows apart
-	other int // number of rows in a tile of "other rows"
-	parts int // number of parts into which blocks divide the results' columns
+	rows  int // number of own rows of a thread; they are 8 rows of the tile apart
+	other int // number of rows in a tile of other rows
+	parts int // number of parts of the results' columns, each of which different blocks compute
 }
 
 // gradFloatFor chooses the largest tiles that fit the registers and 99 KiB of shared memory.
@@ -46,10 +45,10 @@ func (s gradFloat) columnParts() int         { return s.parts }
 func (s gradFloat) tensor() int              { return 0 } // the kernel uses no tensor cores
 func (s gradFloat) name() string             { return s.kernelName(8*s.rows, s.other) }
 
-// tiles returns the tiles of the "own rows" and of the "other rows". In a tile of "other rows",
-// each part of the columns has a piece for each of 16 threads. Tiles of "own rows" have at least 32
-// columns, and at least 64 where registers are scarce. With fewer columns the assembler would
-// unroll the loops over columns, which takes more registers.
+// tiles returns the tiles of own rows, x1 and x2, and of other rows, y1 and y2. In a tile of other
+// rows, each part of the columns has four columns for each of 16 threads. Tiles of own rows have at
+// least 32 columns, and at least 64 where registers are scarce. With fewer columns the assembler
+// would unroll the loops over columns, which takes more registers.
 func (s gradFloat) tiles() (x1, x2, y1, y2 headTile) {
 	wide := func(columns int) headTile {
 		return headTileOf(s.other, max(1, ceilDiv(columns, 64*s.parts))*64*s.parts, dtype.F32)
@@ -64,8 +63,8 @@ func (s gradFloat) tiles() (x1, x2, y1, y2 headTile) {
 	return own(s.q.columns), own(s.v.columns), wide(s.q.columns), wide(s.v.columns)
 }
 
-// pitch is the distance between neighbouring rows of weights, in elements. It puts neighbouring
-// rows into different banks of shared memory.
+// pitch returns the distance between neighbouring rows of weights in shared memory, in elements. It
+// puts neighbouring rows into different banks.
 func (s gradFloat) pitch() int { return s.other/32*32 + 16 }
 
 func (s gradFloat) shared() int {
@@ -75,14 +74,14 @@ func (s gradFloat) shared() int {
 
 func (s gradFloat) dynamicShared() int { return beyondStatic(s.shared(), 0) }
 
-// gradFloatWriter is the state of gradFloat.build while it emits a kernel.
+// gradFloatWriter is the state of gradFloat.build while it emits the code of a kernel.
 type gradFloatWriter struct {
 	gradBlock
 	s                gradFloat
-	x, y             ptx.Value // indices of the thread's first "other row" and of its first "own row"
+	x, y             ptx.Value // indices of the thread's first other row and of its first own row
 	ownX1, ownX2     ptx.Ptr
 	otherY1, otherY2 ptx.Ptr
-	// pointers to the weights of the thread's first "own row", and to lse and delta of the tile's
+	// pointers to the weights of the thread's first own row, and to lse and delta of the tile's
 	// queries
 	mine, numbers ptx.Ptr
 	sum1, sum2    [][]*ptx.Var
@@ -118,8 +117,8 @@ func (s gradFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{floatThreads, 1, 1}
 }
 
-// sums declares the thread's sums of a result with the columns of t. It returns nil if the result
-// is absent.
+// sums declares registers for the thread's sums of a result with the columns of t. It returns nil
+// if the result is absent.
 func (g *gradFloatWriter) sums(d headRows, t headTile) [][]*ptx.Var {
 	if d.typ == dtype.Invalid {
 		return nil
@@ -133,8 +132,7 @@ func (g *gradFloatWriter) sums(d headRows, t headTile) [][]*ptx.Var {
 	return list
 }
 
-// pieces returns the index of the thread's first piece of four columns, in a result that has these
-// sums.
+// pieces returns the index of the thread's first group of four columns in a result with these sums.
 func (g *gradFloatWriter) pieces(sums [][]*ptx.Var) ptx.Value {
 	if g.s.parts == 1 {
 		return g.x
@@ -154,7 +152,7 @@ func (g *gradFloatWriter) results(o headOperand, sums [][]*ptx.Var, scale, there
 	}
 }
 
-// pass emits the loop over the "other rows" of one head of queries.
+// pass emits the loop over the other rows of one head of queries.
 func (g *gradFloatWriter) pass(p gradPass) {
 	b, s := g.Builder, g.s
 	tileX1, tileX2, tileY1, tileY2 := s.tiles()
@@ -210,8 +208,8 @@ func (g *gradFloatWriter) pass(p gradPass) {
 	b.Barrier()
 }
 
-// share stores the thread's values of the tile in shared memory. The threads that share these "own
-// rows" read the values there.
+// share stores the thread's values of the tile in shared memory. The threads that share its own
+// rows read them there.
 func (g *gradFloatWriter) share(v [][]ptx.Value) {
 	for r := range v {
 		for n := range v[r] {
@@ -222,7 +220,7 @@ func (g *gradFloatWriter) share(v [][]ptx.Value) {
 }
 
 // weigh returns the weights that dropout keeps, and the gradients of the scores without their
-// common factors. The results are indexed ["own row"]["other row"].
+// common factors. The results are indexed [own row][other row].
 func (g *gradFloatWriter) weigh(w *weighing, rows []gradRow, j ptx.Value, score, dp [][]*ptx.Var) (kept, changes [][]ptx.Value) {
 	b, s := g.Builder, g.s
 	own, zero := g.firstOwn.Add(g.y), b.F32(0)

@@ -8,13 +8,13 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// gradTensor computes one launch of attention's gradient of 16-bit floats on tensor cores. A warp
-// has 16 own rows. The scores and the gradients of the weights stay in the warp's registers. There
+// gradTensor computes one launch of attention's gradient for 16-bit floats on tensor cores. A warp
+// has 16 own rows. The scores and the gradients of the weights stay in the warp's registers, where
 // they are the first operands of the next products.
 type gradTensor struct {
 	attentionGrad
-	other int // number of rows in a tile of "other rows"
-	parts int // number of parts into which blocks divide the results' columns
+	other int // number of rows in a tile of other rows
+	parts int // number of parts of the results' columns, each of which different blocks compute
 }
 
 const gradWarps = 4
@@ -53,8 +53,8 @@ func (s gradTensor) columnParts() int         { return s.parts }
 func (s gradTensor) name() string             { return s.kernelName(s.rows(), s.other) }
 func (s gradTensor) rows() int                { return 16 * gradWarps }
 
-// tensor returns the number of tensor-core operations for one "own row" and one tile of "other
-// rows". Every part of the results' columns computes the scores again.
+// tensor returns the number of tensor-core operations for one own row and one tile of other rows.
+// Every part of the results' columns computes the scores again.
 func (s gradTensor) tensor() int {
 	x1, x2, _, _ := s.tiles()
 	n := s.parts * x1.width
@@ -69,7 +69,7 @@ func (s gradTensor) tensor() int {
 	return 2 * s.other * n
 }
 
-// tiles returns four tiles: x1 and x2 of "own rows", and y1 and y2 of "other rows". Tiles x1 and y1
+// tiles returns four tiles: x1 and x2 of own rows, and y1 and y2 of other rows. Tiles x1 and y1
 // have the columns of q, and tiles x2 and y2 have the columns of v.
 func (s gradTensor) tiles() (x1, x2, y1, y2 headTile) {
 	t := s.q.typ
@@ -77,9 +77,9 @@ func (s gradTensor) tiles() (x1, x2, y1, y2 headTile) {
 		headTileOf(s.other, s.q.columns, t), headTileOf(s.other, s.v.columns, t)
 }
 
-// shared returns sizes in shared memory, in bytes. The result own is for the block's own rows. The
-// result stage is for one of the two buffers of other rows, and all is for own rows and both
-// buffers. If the own rows are keys, a buffer also holds lse and delta of its queries.
+// shared returns sizes of shared memory in bytes: own for the block's own rows, stage for one of
+// the two buffers of other rows, and all for both buffers and the own rows. If the own rows are
+// keys, a buffer also holds lse and delta of its queries.
 func (s gradTensor) shared() (own, stage, all int) {
 	x1, x2, y1, y2 := s.tiles()
 	own, stage = x1.bytes()+x2.bytes(), y1.bytes()+y2.bytes()
@@ -94,11 +94,12 @@ func (s gradTensor) dynamicShared() int {
 	return beyondStatic(all, 0)
 }
 
-// gradWriter is the state of gradTensor.build while it emits a kernel.
+// gradWriter is the state of gradTensor.build while it emits the code of a kernel.
 type gradWriter struct {
 	gradBlock
-	s              gradTensor
-	lane, warpRow  ptx.Value // warpRow is the warp's first row in the tile
+	s gradTensor
+	// The lane's index in its warp, and the first row of the warp in the tile.
+	lane, warpRow  ptx.Value
 	shared, stages ptx.Ptr
 
 	sum1, sum2 [][]*ptx.Var // indexed [group of 8 columns][element of the fragment]
@@ -122,8 +123,8 @@ func (s gradTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{32 * gradWarps, 1, 1}
 }
 
-// columns returns which columns of a result the block computes: the first column, the number of
-// fragments of 16 columns, and the number of columns.
+// columns returns which columns of a result the block computes: the first column, their number in
+// fragments of 16 columns, and their number.
 func (g *gradWriter) columns(h headRows) (start, fragments, columns int) {
 	if h.typ == dtype.Invalid {
 		return 0, 0, 0
@@ -165,8 +166,7 @@ func (g *gradWriter) write() {
 	g.results(g.d2, g.sum2, rest, there, out2)
 }
 
-// results scales and rounds the sums, and stores them in the result. They pass through shared
-// memory at p.
+// results scales and rounds the sums of a result, and stores them through shared memory at p.
 func (g *gradWriter) results(o headOperand, sums [][]*ptx.Var, scale, there ptx.Value, p ptx.Ptr) {
 	first, n, columns := g.columns(o.headRows)
 	if n == 0 {
@@ -188,7 +188,7 @@ func (g *gradWriter) results(o headOperand, sums [][]*ptx.Var, scale, there ptx.
 	tile.mover(b, o, 32*gradWarps).store(g.firstOwn, there, p)
 }
 
-// pass emits the loop over the "other rows" of one head of queries.
+// pass emits the loop over the other rows of one head of queries.
 func (g *gradWriter) pass(p gradPass) {
 	b, s, w := g.Builder, g.s, p.w
 	tileX1, tileX2, tileY1, tileY2 := s.tiles()
@@ -245,8 +245,8 @@ func (g *gradWriter) pass(p gradPass) {
 	b.Barrier()
 }
 
-// product multiplies "own rows" by "other rows" and returns the sums. The first index of the sums
-// counts groups of 8 "other rows". The second index is the element of the fragment.
+// product multiplies own rows by other rows and returns the sums. The first index of the sums
+// counts groups of 8 other rows. The second index is the element of the fragment.
 func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i int) []ptx.Value, steps int) [][]ptx.Value {
 	var acc [][]ptx.Value
 	for range g.s.other / 8 {
@@ -264,8 +264,8 @@ func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i 
 	return acc
 }
 
-// multiply multiplies the first operands x by the "other rows" at y, and adds the products to sums.
-// There is one operand in x for each 16 of the "other rows".
+// multiply multiplies the first operands x by the other rows at y, and adds the products to sums.
+// There is one operand in x for each 16 of the other rows.
 func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, readY func(p ptx.Ptr, step, i int) []ptx.Value) {
 	for step := range x {
 		for n := range len(sums) / 2 {
@@ -283,8 +283,8 @@ func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, rea
 
 // weigh returns the weights that dropout keeps, and the gradients of the scores without their
 // common factors. Both have the register layout of accumulators. Element e of fragment n belongs to
-// "own row" 8(e/2) + lane/4 and to "other row" 8n + 2(lane%4) + e%2. If the "own rows" are keys,
-// the argument numbers points to lse and delta of the tile's queries.
+// own row 8(e/2) + lane/4 and to other row 8n + 2(lane%4) + e%2. If the own rows are keys, the
+// argument numbers points to lse and delta of the tile's queries.
 func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Value, rows []gradRow, numbers ptx.Ptr) (p, ds [][]ptx.Value) {
 	b, s := g.Builder, g.s
 	column := g.lane.And(num(3)).Shl(num(1))
@@ -376,8 +376,8 @@ func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Valu
 	return p, ds
 }
 
-// keeps returns a function that reports whether dropout keeps element e of fragment n of the
-// weights, see weigh. It returns nil if there is no dropout.
+// keeps returns a function that reports whether dropout keeps the weight that is element e of
+// fragment n in the register layout of weigh. It returns nil if there is no dropout.
 func (g *gradWriter) keeps(w *weighing, j, own ptx.Value, rows []gradRow) func(n, e int) ptx.Value {
 	switch {
 	case !g.s.w.drop:
@@ -394,7 +394,7 @@ func (g *gradWriter) keeps(w *weighing, j, own ptx.Value, rows []gradRow) func(n
 	}
 }
 
-// edge reports whether the tile contains a query and a key that do not see each other because of
+// edge reports whether the tile contains a query and a key that the query does not see because of
 // the lengths or the causal order.
 func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 	end := j.Add(num(g.s.other))
@@ -409,8 +409,8 @@ func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 	return p
 }
 
-// operands rounds values that have the register layout of accumulators, and returns them as first
-// operands of products. There is one operand for each 16 of the "other rows".
+// operands rounds values in the register layout of accumulators, and returns them as first operands
+// of products, one for each 16 of the other rows.
 func (g *gradWriter) operands(v [][]ptx.Value) (list [][]ptx.Value) {
 	half := storage(g.s.q.typ)
 	for n := 0; n < len(v); n += 2 {

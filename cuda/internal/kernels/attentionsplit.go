@@ -11,7 +11,7 @@ import (
 )
 
 // fewQueries is the number of rows in the small tiles of queries that decoding uses. leastKeys is
-// the least number of keys in a piece.
+// the least number of keys that a block reads if blocks divide the keys.
 const (
 	fewQueries = 16
 	leastKeys  = 128
@@ -41,15 +41,15 @@ func (o AttentionOperands) grouped() AttentionOperands {
 	return g
 }
 
-// few reports whether there are few queries and many keys. If so, tiles are small and the keys may
-// be split. The result is false for causal attention, where queries see no more keys than there are
-// queries.
+// few reports whether there are few queries and many keys. If so, tiles are small and blocks may
+// divide the keys. The result is false for causal attention, where queries see no more keys than
+// there are queries.
 func (o AttentionOperands) few() bool {
 	return !o.Causal && o.Q.Shape.At(2) <= fewQueries && o.K.Shape.At(2) >= leastKeys
 }
 
-// splitKeys returns the number of keys for one block. It returns all keys, unless that would leave
-// multiprocessors without a block. Otherwise the number is a multiple of tile.
+// splitKeys returns the number of keys for one block. If that leaves no multiprocessor without a
+// block, it returns all keys. Otherwise it returns a multiple of tile.
 func splitKeys(g *GPU, blocks, keys, tile int) int {
 	pieces := min(2*g.Cores/blocks, keys/leastKeys)
 	if pieces < 2 {
@@ -59,9 +59,8 @@ func splitKeys(g *GPU, blocks, keys, tile int) int {
 }
 
 // splitAttention plans attention in which blocks divide the keys. The argument chunk is the number
-// of keys that each block goes through. The blocks store partial results in float32, and the
-// logarithm of each query's sum of exponentials. If a query sees no key of a piece, the logarithm
-// is -Inf.
+// of keys for each block. The blocks store partial results in float32, and the logarithm of each
+// query's sum of exponentials. If a query sees none of a block's keys, the logarithm is -Inf.
 func splitAttention(s attentionShape, o AttentionOperands, chunk int, scratch Scratch) ([]Launch, error) {
 	n, rows, values := ceilDiv(o.K.Shape.At(2), chunk), o.Out.Shape.Head(3).Size(), o.Out.Shape.At(3)
 	pieces := Operand{Type: dtype.F32, Layout: shape.Dense(o.Out.Shape)}
@@ -82,9 +81,9 @@ func splitAttention(s attentionShape, o AttentionOperands, chunk int, scratch Sc
 	return append(list, last), err
 }
 
-// attentionCombine describes a kernel that adds up the partial results of the pieces of the keys.
-// The weight of a piece is its share of the query's sum of exponentials. A block combines one
-// query, and a thread combines every 128th value.
+// attentionCombine describes a kernel that adds up the partial results of blocks that have divided
+// the keys. The weight of a partial result is its share of the query's sum of exponentials. A block
+// combines one query, and a thread combines every 128th value.
 type attentionCombine struct {
 	out headRows
 	lse bool
@@ -117,7 +116,7 @@ func (s attentionCombine) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.For(b.U32(0), pieces, num(1), func(p ptx.Value, _ ptx.Loop) {
 		total.Set(total.Get().Add(call(b, "exp", sum(p).Sub(base))))
 	})
-	isZero := total.Get().Eq(num(0)) // isZero is false for a sum that is NaN, so that the result becomes NaN
+	isZero := total.Get().Eq(num(0)) // false for a sum that is NaN, so that the result becomes NaN
 	if s.lse {
 		to := b.Pointer("lse", ptx.F32)
 		b.If(b.ThreadID(0).Eq(num(0)), func() {
@@ -138,8 +137,8 @@ func (s attentionCombine) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{floatThreads, 1, 1}
 }
 
-// combine plans the launch that computes the results of o from the partial results in pieces and
-// the logarithms in sums.
+// combine plans the launch that computes the results of o from partial results and the logarithms
+// of their sums.
 func (o AttentionOperands) combine(pieces, sums Operand) (Launch, error) {
 	s := attentionCombine{out: headRowsOf(o.Out), lse: o.LSE.Type != dtype.Invalid}
 	k, err := kernelOf(s)

@@ -11,11 +11,11 @@ import (
 
 // attentionTensor computes attention of 16-bit floats on tensor cores. A warp has 16 or 32 queries.
 // Sums, scores and weights stay in the warp's registers. The weights already have the register
-// layout of the second product's first operand.
+// layout that the second product needs for its first operand.
 type attentionTensor struct {
 	attentionShape
-	// fold is true if the scale is folded into the factor of the exponent. That is possible if the
-	// scale is positive and nothing is added to the scores.
+	// whether the scale is part of the factor in the exponent. This is possible if the scale is
+	// positive and nothing is added to the scores.
 	fold  bool
 	warps int
 	high  int // a warp has 16·high queries
@@ -65,9 +65,9 @@ func (s attentionTensor) tiles() (q, k, v, out headTile) {
 		headTileOf(rows, s.v.columns, t)
 }
 
-// shared returns numbers of bytes of shared memory. The first is the size of the queries' tile,
-// which later holds the results. The second is the size of one stage of keys and values. The third
-// is the total: the queries and two stages.
+// shared returns sizes of shared memory in bytes. The first is for the tile of queries, which later
+// holds the results. The second is for one stage of keys and values. The third is for the queries
+// and two stages.
 func (s attentionTensor) shared() (queries, stage, total int) {
 	q, k, v, out := s.tiles()
 	queries, stage = max(q.bytes(), out.bytes()), k.bytes()+v.bytes()
@@ -79,23 +79,23 @@ func (s attentionTensor) dynamicShared() int {
 	return beyondStatic(all, 0)
 }
 
-// attentionRow is the running state of one query. A lane holds the states of every eighth query of
-// its warp.
+// attentionRow is the running maximum and sum of one query. A lane holds those of every eighth
+// query of its warp.
 type attentionRow struct {
 	weighingRow
 	most, sum *ptx.Var
 }
 
-// attentionWriter is the state of attentionTensor.build while it emits a kernel.
+// attentionWriter is the state of attentionTensor.build while it emits the code of a kernel.
 type attentionWriter struct {
 	*ptx.Builder
 	s    attentionTensor
 	a    attentionBlock
 	lane ptx.Value
 	rows []attentionRow // rows[2t+h] is row 16t + 8h + lane/4 of the warp
-	acc  [][][]*ptx.Var // sums of the results: [t][group of 8 values][element of the fragment]
-	// factor of a score in the exponent of 2: log₂e, or log₂e times the weighing's scale if fold is
-	// set
+	acc  [][][]*ptx.Var // sums of the results, indexed [t][group of 8 values][element of the fragment]
+	// factor of a score in the exponent of 2: log₂e, or log₂e times the attention's scale if fold
+	// is true
 	scale ptx.Value
 }
 
@@ -142,7 +142,7 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	g.start(a.firstQuery.Add(warpRow), tileV.width)
 
-	// every query of the warp sees all keys whose indices are less than visible
+	// every query of the warp sees the keys with an index less than visible
 	visible := a.w.lastKey(a.firstQuery.Add(warpRow))
 	read := b.Var(b.U32(0))
 	b.For(a.begin, a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {
@@ -230,8 +230,7 @@ func (g *attentionWriter) add(acc []*ptx.Var, x, y []ptx.Value) {
 	}
 }
 
-// key returns the index of the key that belongs to element e of fragment n. The first key of the
-// tile is j.
+// key returns the index of the key for element e of fragment n, in a tile whose first key is j.
 func (g *attentionWriter) key(j ptx.Value, n, e int) ptx.Value {
 	return j.Add(g.lane.And(num(3)).Shl(num(1))).Add(num(8*n + e%2))
 }
@@ -362,7 +361,7 @@ func (g *attentionWriter) finish() {
 	}
 }
 
-// writePieces stores the float32 results of a piece of the keys, two elements at a time.
+// writePieces stores the float32 partial results of this block's keys, two elements at a time.
 func (g *attentionWriter) writePieces() {
 	out, b := g.a.out, g.Builder
 	for i, r := range g.rows {

@@ -9,11 +9,12 @@ import (
 )
 
 // headTile is a tile of rows in shared memory. A row is one token of a head, with its number of
-// elements rounded up to a multiple of 16. The 16-byte pieces of a row are swizzled, so that piece
-// i of eight neighbouring rows lies in eight different groups of banks. Copies and ldmatrix
-// therefore have no bank conflicts.
+// elements rounded up to a multiple of 16. The order of the 16-byte pieces of a row differs from
+// row to row (swizzling). So piece i of eight neighbouring rows lies in eight different groups of
+// banks. Copies and ldmatrix therefore have no bank conflicts.
 type headTile struct {
-	rows, width int // width is the number of elements of a row
+	// width is the number of elements of a row.
+	rows, width int
 	size        int // bytes of an element: 2 or 4
 }
 
@@ -26,11 +27,11 @@ func (t headTile) rowBytes() int { return t.width * t.size }
 func (t headTile) bytes() int    { return t.rows * t.rowBytes() }
 func (t headTile) pieces() int   { return t.rowBytes() / 16 }
 
-// swap returns the number of neighbouring pieces of a row that the swizzle permutes, a power of
-// two.
+// swap returns the number of neighbouring 16-byte pieces of a row among which the swizzle exchanges
+// pieces. It is a power of two.
 func (t headTile) swap() int { return min(8, t.pieces()&-t.pieces()) }
 
-// offset returns the byte offset of a 16-byte piece of a row.
+// offset returns the byte offset of a 16-byte piece of a row in the tile.
 func (t headTile) offset(row, piece ptx.Value) ptx.Value {
 	n := t.swap()
 	turn := row.Shr(num(bits.TrailingZeros(uint(8 / n)))).And(num(n - 1))
@@ -54,8 +55,8 @@ func (t headTile) fragments(b *ptx.Builder, alongK bool, start ptx.Value, operan
 		outerBit, kBit = kBit, outerBit
 	}
 	r := lane.And(num(7))
-	// A whole group of swizzled pieces takes a constant number of bytes, so adding its offset costs
-	// no instruction.
+	// The swizzle only exchanges pieces within a group. The offset of a group is a constant, which
+	// costs no instruction.
 	columns := func(i int) (within, bytes int) {
 		return 2 * i % t.swap(), 2 * i / t.swap() * t.swap() * 16
 	}
@@ -71,8 +72,8 @@ func (t headTile) fragments(b *ptx.Builder, alongK bool, start ptx.Value, operan
 	}
 }
 
-// rowVector returns how many neighbouring elements of a row one access can always move: as many as
-// fill 16, 8 or 4 bytes, otherwise 1. The operand has rank 4, and its rows lie along the last
+// rowVector returns how many neighbouring elements of a row one access can always move. They fill
+// 16, 8 or 4 bytes, or it is one element. The operand has rank 4, and its rows lie along the last
 // dimension.
 func rowVector(o Operand) int {
 	for v := 16 / o.Type.Size(); v > 1 && o.Strides.At(3) == 1; v /= 2 {
@@ -95,24 +96,25 @@ func unitRows(o Operand) bool { return o.Strides.At(3) == 1 || o.Shape.At(3) <= 
 // headRows describes the rows of an operand [batch, heads, length, columns] to a kernel.
 type headRows struct {
 	typ     dtype.Type
-	columns int  // columns of the operand; a tile may have more
-	vector  int  // neighbouring elements of one access, see rowVector
-	unit    bool // the column stride is 1
+	columns int  // number of columns of the operand; a tile may have more
+	vector  int  // number of neighbouring elements that one access moves
+	unit    bool // whether the stride of the columns is 1
 }
 
 func headRowsOf(o Operand) headRows {
 	return headRows{o.Type, o.Shape.At(3), rowVector(o), unitRows(o)}
 }
 
-// headOperand holds an operand's kernel parameters.
+// headOperand holds the kernel parameters of an operand [batch, heads, length, columns].
 type headOperand struct {
 	headRows
-	p           ptx.Ptr
-	batch, head ptx.Value // batch, head, row and column are strides in elements
+	p ptx.Ptr
+	// batch, head, row and column are strides in elements.
+	batch, head ptx.Value
 	row, column ptx.Value
 }
 
-// declareHeads declares an operand's parameters, in the order in which packHeads packs them.
+// declareHeads declares the parameters of an operand, in the order in which packHeads packs them.
 func declareHeads(b *ptx.Builder, name string, h headRows) headOperand {
 	o := headOperand{headRows: h, p: b.Pointer(name, storage(h.typ))}
 	o.batch, o.head = b.Param(name+"b", ptx.S64), b.Param(name+"h", ptx.S64)
@@ -128,8 +130,8 @@ func (p *packer) packHeads(o Operand) {
 	p.u32(uint32(o.Strides.At(3)))
 }
 
-// packable reports whether the layout fits the 32-bit fields of packHeads: the strides of rows and
-// columns, and the indices of a head's elements.
+// packable reports whether the strides of rows and columns, and the indices of a head's elements,
+// fit the 32-bit parameters of packHeads.
 func packable(l shape.Layout) bool {
 	const most = 1<<31 - 1
 	for d := 2; d < 4; d++ {
@@ -163,15 +165,15 @@ type headMover struct {
 	t       headTile
 	o       headOperand
 	threads int
-	line    func(row ptx.Value) ptx.Ptr // returns the pointer to a row, which must exist
+	// line returns the pointer to a row of the operand, which must exist.
+	line func(row ptx.Value) ptx.Ptr
 
 	across     int // number of threads that move one row together
 	down       int // number of rows that all threads together move at once
 	row, piece ptx.Value
 }
 
-// mover returns a headMover for tiles of o. The pointer of o must be at a head, see
-// [headOperand.atHead].
+// mover returns a headMover for tiles of o, whose pointer must be at a head ([headOperand.atHead]).
 func (t headTile) mover(b *ptx.Builder, o headOperand, threads int) *headMover {
 	across := min(32, t.pieces()&-t.pieces())
 	m := &headMover{b: b, t: t, o: o, threads: threads, line: o.line, across: across, down: threads / across}
@@ -179,9 +181,9 @@ func (t headTile) mover(b *ptx.Builder, o headOperand, threads int) *headMover {
 	return m
 }
 
-// forEach calls f for each piece that this thread moves. The piece begins at column
-// column+constant. Its first byte in shared memory is at offset+plus. The function newRow runs
-// before the pieces of each row.
+// forEach calls f for each 16-byte piece of the tile that this thread moves. The piece begins at
+// column column+constant. Its first byte in shared memory is at offset+plus. The function newRow
+// runs before the pieces of each row.
 func (m *headMover) forEach(newRow func(row ptx.Value), f func(column ptx.Value, constant int, offset ptx.Value, plus int)) {
 	all := func() {
 		period := max(1, 8/m.down)
@@ -204,9 +206,9 @@ func (m *headMover) forEach(newRow func(row ptx.Value), f func(column ptx.Value,
 
 // load starts to copy rows of the operand into the tile at p. The first of these rows has the index
 // start, and limit is the end of the operand's rows. Elements beyond the rows and columns are not
-// read and become zero. The copies are asynchronous, except for 16-bit elements that are moved one
-// by one. To wait for both kinds of copies, a caller waits for the group of copies and then at a
-// barrier.
+// read, and the tile gets zeros. The copies are asynchronous, except for 16-bit elements that are
+// moved one by one. To wait for all copies, a caller waits for the group of asynchronous copies and
+// then at a barrier.
 func (m *headMover) load(start, limit ptx.Value, p ptx.Ptr) {
 	b, per := m.b, 16/m.t.size
 	var there ptx.Value
@@ -234,7 +236,7 @@ func (m *headMover) load(start, limit ptx.Value, p ptx.Ptr) {
 	})
 }
 
-// single copies a piece of eight 16-bit elements through registers.
+// single copies eight 16-bit elements one by one through registers.
 func (m *headMover) single(line ptx.Ptr, column ptx.Value, constant int, inside func(e int) ptx.Value, to ptx.Ptr) {
 	b, t := m.b, storage(m.o.typ)
 	var elements []*ptx.Var

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// AttentionWeighing is a [device.Weighing] with its operands in the form that the kernels take.
-// Absent operands have the type Invalid.
+// AttentionWeighing is a [device.Weighing] whose operands have the types of this package. Absent
+// operands have the type Invalid.
 type AttentionWeighing struct {
 	Scale                  float64
 	Causal                 bool
@@ -20,7 +20,7 @@ type AttentionWeighing struct {
 	Seed, Offset           uint64
 }
 
-// weighingSpec holds those properties of a weighing on which a kernel's text depends.
+// weighingSpec holds the properties of an AttentionWeighing on which a kernel's text depends.
 type weighingSpec struct {
 	causal, lengths bool
 	mask            dtype.Type // type of the mask; Invalid if there is none
@@ -39,7 +39,7 @@ func weighingSpecOf(w AttentionWeighing) weighingSpec {
 // adds reports whether the mask is added to the scores.
 func (s weighingSpec) adds() bool { return s.mask != dtype.Invalid && s.mask != dtype.Bool }
 
-// String returns the weighing's part of a kernel's name.
+// String returns a part of a kernel's name that describes the weighing.
 func (s weighingSpec) String() string {
 	name := ""
 	for _, p := range []struct {
@@ -54,8 +54,8 @@ func (s weighingSpec) String() string {
 	return name
 }
 
-// weighing holds the kernel parameters with which scores become attention weights, see
-// [device.Weighing]. [weighing.moveToHead] moves its pointers to one head of one sample.
+// weighing holds the kernel parameters with which scores become attention weights, as
+// [device.Weighing] defines it. [weighing.moveToHead] moves its pointers to one head of one sample.
 type weighing struct {
 	*ptx.Builder
 	s                    weighingSpec
@@ -63,17 +63,18 @@ type weighing struct {
 	scale                ptx.Value // the scale, as a float32
 	limit                ptx.Value // number of keys of the sample
 	lengths              ptx.Ptr
-	perSample            ptx.Value // stride of lengths from one sample to the next, in elements
-	mask                 headOperand
-	seed, offset         ptx.Value // state of the random number generator
-	// a weight is dropped if its random bits are at most this bound
+	// stride of the operand lengths from one sample to the next, in elements
+	perSample    ptx.Value
+	mask         headOperand
+	seed, offset ptx.Value // seed and offset of the random numbers
+	// a weight is dropped if its random bits are at most this number
 	dropped ptx.Value
 	rest    ptx.Value // factor that scales the weights that dropout keeps
 	numbers ptx.Ptr
-	block   ptx.Value // the head's first block of random numbers
+	block   ptx.Value // first block of random numbers of the head
 }
 
-// declareWeighing declares the parameters in the order in which packWeighing packs them.
+// declareWeighing declares the kernel parameters in the order in which packWeighing packs them.
 func declareWeighing(b *ptx.Builder, s weighingSpec) *weighing {
 	w := &weighing{Builder: b, s: s}
 	w.heads, w.queries, w.keys = b.Param("heads", ptx.U32), b.Param("queries", ptx.U32), b.Param("keys", ptx.U32)
@@ -143,7 +144,7 @@ type weighingRow struct {
 	w     *weighing
 	i     ptx.Value // index of the query
 	line  ptx.Ptr   // the query's row of the mask
-	block ptx.Value // first block of the row's random numbers
+	block ptx.Value // first block of random numbers of the row
 }
 
 // row returns the parameters for query i. Beyond the last query it uses the mask and the random
@@ -188,8 +189,8 @@ func (r weighingRow) unseen(j, score ptx.Value) ptx.Value {
 	return r.sees(j).Select(score, r.w.F32(float32(math.Inf(-1))))
 }
 
-// lastKey returns the end of the keys that queries 0 to i see. None of these queries sees a key at
-// this index or after it.
+// lastKey returns the end of the keys that queries 0 to i see: none of them sees a key with this
+// index or a greater one.
 func (w *weighing) lastKey(i ptx.Value) ptx.Value {
 	if !w.s.causal {
 		return w.limit

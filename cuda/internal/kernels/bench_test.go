@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// BenchmarkPlan measures planning. A program plans every launch of an operation, so planning should
-// take less than one or two microseconds.
+// BenchmarkPlan measures how long it takes to plan the launches of an operation. A program plans
+// every operation, so this should take less than one or two microseconds.
 func BenchmarkPlan(b *testing.B) {
 	p := program(b, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, x0.Mul(x1).Add(expr.Param(0)))
 	out, x, y := []Operand{fake(dtype.F32, 64, 1024)}, fake(dtype.F32, 64, 1024), fake(dtype.F32, 64, 1024)
@@ -44,8 +44,8 @@ func BenchmarkPlan(b *testing.B) {
 	run("layer norm", func() error { _, err := Norm(norm, device.RowNorm{Eps: 1e-5, Period: 1, Inner: 1}); return err })
 }
 
-// BenchmarkBuild measures building a kernel's text. A program builds each form of a kernel once, at
-// its first use.
+// BenchmarkBuild measures how long it takes to build a kernel's text. A program builds each kernel
+// once, when it first uses it.
 func BenchmarkBuild(b *testing.B) {
 	big := fake(dtype.F32, 1, 1024, 1024)
 	half := fake(dtype.BF16, 1, 1024, 1024)

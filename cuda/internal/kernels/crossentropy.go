@@ -16,9 +16,9 @@ type crossEntropySpec struct {
 	unit  bool
 	form  rowForm
 	group int
-	one   bool // g is absent and counts as 1
-	count bool // g is divided by a count, which the kernel loads
-	logs  bool // x has logarithms of probabilities; the kernel has no operands top and rest
+	one   bool // whether g is absent and counts as 1
+	count bool // whether g is divided by a count, which the kernel loads
+	logs  bool // whether x holds logarithms of probabilities; if so, top and rest are absent
 }
 
 func (s crossEntropySpec) name() string {
@@ -207,8 +207,8 @@ func (s crossEntropySpec) buildGrad(b *ptx.Builder, rows, columns ptx.Value) {
 	b.IfElse(ok, func() {
 		if s.logs {
 			hot := class.Cvt(ptx.U32)
-			// For g = 0 the result is 0 - g = +0. PyTorch also gives +0, because it adds -g to
-			// zeros.
+			// For g = 0 the result is 0 - g = +0. In PyTorch it is also +0, because PyTorch adds -g
+			// to zeros.
 			zero := b.Const(t, real(0))
 			minus := zero.Sub(scale(w.row))
 			w.write(dx, w.loadAll(), func(i ptx.Value, _ []ptx.Value) ptx.Value { return i.Eq(hot).Select(minus, zero) })
@@ -218,8 +218,8 @@ func (s crossEntropySpec) buildGrad(b *ptx.Builder, rows, columns ptx.Value) {
 		hot := class.Cvt(ptx.U32)
 		w.write(dx, w.loadAll(x), func(i ptx.Value, v []ptx.Value) ptx.Value {
 			p := call(b, "exp", v[0].Sub(greatest).Sub(sum))
-			// Adding +0 turns -0 into +0. PyTorch also gives +0, because it subtracts products from
-			// g.
+			// Adding +0 turns -0 into +0. In PyTorch the result is also +0, because PyTorch
+			// subtracts products from g.
 			return i.Eq(hot).Select(p.Sub(real(1)), p).Mul(scale).Add(real(0))
 		})
 	}, func() {

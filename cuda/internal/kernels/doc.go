@@ -18,11 +18,11 @@
 //		Gather         elements along an axis by index, and Scatter in a fixed order
 //		MultiMap       one program over many groups of tensors in one launch (optimizer steps)
 //
-// A [Launch] names its [Kernel], the grid and the packed parameter block. The caller loads
-// Kernel.PTX once for each device, with the *Kernel pointer as the key: equal specifications give
-// the same pointer. It launches Kernel.Entry with Kernel.Block threads and Kernel.DynShared bytes.
-// An operation on no elements has no launches. Planning touches no device and is safe for
-// concurrent use.
+// A [Launch] holds its [Kernel], the grid and the packed parameters. The caller loads Kernel.PTX
+// once for each device, with the *Kernel pointer as the key: equal specifications give the same
+// pointer. It launches Kernel.Entry with Kernel.Block threads and Kernel.DynShared bytes. An
+// operation on no elements has no launches. Planning touches no device and is safe for concurrent
+// use.
 //
 // Some operations need scratch memory. The planner requests it from its [Scratch] argument. The
 // memory must stay valid until the launches have run. Indices that are out of range do not trap.
@@ -32,6 +32,6 @@
 // Every kernel is deterministic: results have the same bits on every run. Elementwise results have
 // the bits that [expr.Program.Eval] defines.
 //
-// bench/results/machinecode.md shows the machine code that NVIDIA's assembler makes of the kernels,
-// and the speed that it allows at most. TestMachineCode checks these numbers.
+// The page bench/results/machinecode.md counts the instructions that NVIDIA's assembler makes of
+// the kernels, and the speed that they allow at most. TestMachineCode checks these numbers.
 package kernels

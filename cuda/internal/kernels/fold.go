@@ -9,20 +9,21 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// foldSteps says how a kernel finds the windows that cover a position, and their elements there.
+// foldSteps says how a kernel finds the windows that cover a position, and the elements of these
+// windows at the position.
 type foldSteps uint8
 
 const (
 	foldUnit foldSteps = iota // all strides of the windows are 1
-	// all dilations are 1, so only every stride-th element of a window can be at the position
+	// all dilations are 1, so the elements at the position are a stride apart in their windows
 	foldStrided
 	foldAny // all elements of a window are tried
 )
 
 func (s foldSteps) String() string { return [...]string{"unit", "strided", "any"}[s] }
 
-// foldSpec describes a kernel that adds the elements of windows. A thread computes an element of
-// the result, and reads the elements of the windows that cover it.
+// foldSpec describes a kernel that adds overlapping windows to an image. A thread computes an
+// element of the result, and reads the elements of all windows that cover it.
 type foldSpec struct {
 	from, to            dtype.Type
 	rank                int
@@ -44,8 +45,8 @@ func (s foldSpec) name() string {
 	return name
 }
 
-// Fold plans the sums of the elements of windows. If add is set, they are added to the elements of
-// y. See [device.Fold].
+// Fold plans the sums of overlapping windows, as [device.Fold] defines them. If add is true, the
+// sums are added to the elements of y.
 func Fold(y, x, w Operand, win device.Window, add bool) ([]Launch, error) {
 	n, r := y.Shape.Size(), win.Rank
 	if n == 0 {
@@ -97,8 +98,7 @@ func Fold(y, x, w Operand, win device.Window, add bool) ([]Launch, error) {
 	return []Launch{l}, err
 }
 
-// extent returns the largest distance between the first element of o and another element, in
-// elements.
+// extent returns the largest distance of an element of o from its first element, in elements.
 func extent(o Operand) (n int) {
 	for d := range o.Shape.Rank() {
 		n += max(o.Shape.At(d)-1, 0) * max(o.Strides.At(d), -o.Strides.At(d))
@@ -106,7 +106,7 @@ func extent(o Operand) (n int) {
 	return n
 }
 
-// foldAxis holds the parameters of one dimension of the windows.
+// foldAxis holds the kernel parameters of one dimension of the windows.
 type foldAxis struct {
 	kernel, out, before, dilation ptx.Value
 	stride                        coordinates
@@ -147,7 +147,8 @@ func (s foldSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		if s.add {
 			sum.Set(loadVector(b, to, s.to, 1)[0])
 		}
-		// add reads the element with the coordinates ks within the window at places.
+		// add reads one element of a window and adds it. The coordinates are ks within the window,
+		// and places for the window itself.
 		add := func(ks, places []ptx.Value) {
 			from := append(append(append([]ptx.Value{}, at[:2]...), ks...), places...)
 			v := loadVector(b, x.At(dot(b, from, xStrides, s.wide)), s.from, 1)[0]
@@ -181,10 +182,11 @@ func (s foldSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// covering returns a function that visits, along one dimension, the windows that cover position p
-// of the padded plane. For each such window it calls f with k, the index of the window's element at
-// p, and with place, the index of the window. Windows have indices from 0 to a.out-1. If k would
-// belong to a window before the first one, the unsigned place wraps around to a greater number.
+// covering returns a function that visits the windows that cover position p of the padded image,
+// along one dimension. For each such window it calls f with k, the index of the window's element at
+// p, and with place, the index of the window. Windows have indices from 0 to a.out-1. A window
+// before the first one would have a negative index, which is a large number because place is
+// unsigned.
 func (s foldSpec) covering(b *ptx.Builder, a *foldAxis, p ptx.Value) func(f func(k, place ptx.Value)) {
 	zero := b.Const(p.Type(), num(0))
 	switch s.steps {
@@ -196,8 +198,8 @@ func (s foldSpec) covering(b *ptx.Builder, a *foldAxis, p ptx.Value) func(f func
 			})
 		}
 	case foldStrided:
-		// first is the index of the last window that begins at or before p, with the index of its
-		// element at p.
+		// first is the index of the last window that begins at or before p, and the index of that
+		// window's element at p.
 		first := a.stride.split(p)
 		return func(f func(k, place ptx.Value)) {
 			place := b.Var(first[0])

@@ -31,8 +31,8 @@ var foldCases = []struct {
 	{dtype.F32, dtype.F32, []int{1, 1, 17, 3}, []int{4, 2}, device.Window{Rank: 2, Kernel: [3]int{2, 1}, Stride: [3]int{3, 3}, Dilation: [3]int{1, 1}, Before: [3]int{3, 1}}, false, false},
 }
 
-// TestFold checks that a fold is one launch, and that it gives the bits of the additions in their
-// order, with narrow and with wide indices.
+// TestFold checks that a fold is one launch. Its results must have the bits of additions in the
+// documented order, with 32-bit and with 64-bit indices.
 func TestFold(t *testing.T) {
 	defer func(n int) { narrowLimit = n }(narrowLimit)
 	for range 2 {
@@ -41,7 +41,7 @@ func TestFold(t *testing.T) {
 			r := c.w.Rank
 			windows := append(append(append([]int{}, c.y[:2]...), c.w.Kernel[:r]...), c.out...)
 			y, x := m.random(m.tensor(c.to, dense(c.y...), i%2)), m.tensor(c.from, dense(windows...), 0)
-			if i%3 == 0 { // the order in which a product of several samples writes the windows
+			if i%3 == 0 { // in this layout, a product of several samples writes the windows
 				x = m.tensor(c.from, shape.Dense(x.Shape.With(0, c.y[1]).With(1, c.y[0])).Transpose(0, 1), 1)
 			}
 			m.random(x)
@@ -85,7 +85,7 @@ func foldSums(y, x, w []float64, dims, out []int, win device.Window, t dtype.Typ
 					continue
 				}
 				v := x[(i*taps+k)*places+p]
-				if w != nil { // a product of float32 numbers is exact in float64
+				if w != nil { // a product of two float32 numbers is exact in float64
 					v *= w[i%dims[1]*taps+k]
 				}
 				y[i*plane+at] = expr.Decode(t, expr.Encode(t, y[i*plane+at]+v))

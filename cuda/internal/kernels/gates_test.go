@@ -15,9 +15,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A gate is a kernel family on operands of its main use, and the properties that its text and its
-// run must have: no bank conflicts, whole sectors, and accesses of 16 bytes if it is vectorised. A
-// product must also do enough arithmetic for its reads of shared memory.
+// A gate is a kernel with typical operands, and the properties that it must have. It must cause no
+// bank conflicts, access whole sectors, and use accesses of 16 bytes if it is vectorised. A matrix
+// product must also do enough multiply-adds for each read of shared memory.
 type gate struct {
 	name string
 	plan func(m *machine) ([]Launch, error)
@@ -26,14 +26,14 @@ type gate struct {
 	// neighbouring threads access neighbouring elements, which also uses whole sectors.
 	wide float64
 	// spread is the number of sectors that an access may touch in addition to the number that its
-	// bytes need. The default 0 allows none. Each case with another value gives the reason.
+	// bytes need. Where it is not 0, a comment gives the reason.
 	spread float64
 	// fma is the least number of multiply-adds of a thread for each instruction that reads shared
 	// memory, in the main loop.
 	fma float64
 }
 
-// globalAccess matches an access to global memory. Its groups capture the width.
+// globalAccess matches an instruction that accesses global memory. Its groups capture the width.
 var globalAccess = regexp.MustCompile(`\b(?:ld|st)\.(?:volatile\.)?global(?:\.nc)?(?:\.(v[24]))?\.[bfsu](8|16|32|64)\b|\bcp\.async\.c[ag]\.shared\.global\b[^;]*, (16|8|4)(?:,|;)`)
 
 func accessBytes(line string) int {
@@ -60,8 +60,8 @@ var (
 	sharedRead = regexp.MustCompile(`^\s*(?:ld\.shared|ldmatrix)\b`)
 )
 
-// mainLoop finds the loop with the most multiply-adds in a kernel's text. It returns the number of
-// multiply-adds in the loop, and the number of instructions that read shared memory.
+// mainLoop finds the loop with the most multiply-adds in a kernel's text. It returns their number,
+// and the number of instructions in the loop that read shared memory.
 func mainLoop(text string) (multiplies, reads int) {
 	lines := strings.Split(text, "\n")
 	start := map[string]int{}
@@ -224,8 +224,8 @@ func gates(t *testing.T) []gate {
 			return Argsort(m.tensor(dtype.I64, dense(rows, n), 0), m.random(m.tensor(typ, dense(rows, n), 0)), false, m.scratch)
 		}
 	}
-	// adds returns a function that plans a Scatter. It adds 300 rows to the rows of a matrix, which
-	// has the given number of rows.
+	// adds returns a function that plans a Scatter, which adds 300 rows to the rows of a matrix
+	// with the given number of rows.
 	adds := func(typ dtype.Type, rows int) func(m *machine) ([]Launch, error) {
 		return func(m *machine) ([]Launch, error) {
 			index := m.indices(m.tensor(dtype.I64, strided([]int{300, 128}, []int{1, 0}), 0), rows, false)
@@ -236,7 +236,7 @@ func gates(t *testing.T) []gate {
 	return []gate{
 		{name: "attention bfloat16, decoding", plan: decode(h), wide: 0.9},
 		{name: "attention float32, decoding", plan: decode(f), wide: 0.9},
-		// The values lse and delta of each query are read one by one.
+		// lse and delta are read element by element.
 		{name: "attention gradient float32, 64 features", plan: attendGrad(f, 64), wide: 0.96},
 		{name: "attention gradient float32, 128 features", plan: attendGrad(f, 128), wide: 0.96},
 		{name: "attention gradient float32, 256 features", plan: attendGrad(f, 256), wide: 0.96},
@@ -293,10 +293,10 @@ func gates(t *testing.T) []gate {
 		{name: "sums of rows, a warp each", plan: reduce(sum(f), []int{8, 1}, []int{8, 1024}), wide: 0.99},
 		{name: "sums of rows, a block each", plan: reduce(sum(f), []int{4, 1}, []int{4, 4096}), wide: 0.99},
 		{name: "sums of rows, bfloat16", plan: reduce(sum(h), []int{8, 1}, []int{8, 1024}), wide: 0.99},
-		// the sums are stored one by one
+		// the result of each column is stored separately
 		{name: "sums of columns", plan: reduce(sum(f), []int{1, 256}, []int{300, 256}), wide: 0.93},
 		{name: "sums of columns, bfloat16", plan: reduce(sum(h), []int{1, 256}, []int{300, 256}), wide: 0.93},
-		// With so few columns, vectors would leave most lanes of a warp without work.
+		// With so few columns, vector accesses would leave most lanes of a warp without work.
 		{name: "sums of a few columns", plan: reduce(sum(f), []int{1, 64}, []int{300, 64})},
 		{name: "sum of all", plan: reduce(sum(f), []int{1, 1}, []int{64, 1024}), wide: 0.99},
 		{name: "argmax of rows", wide: 0.99, plan: reduce(&device.Reduction{Kind: device.ArgMax, Map: identity(t, f)}, []int{8, 1}, []int{8, 512})},
@@ -332,8 +332,8 @@ func gates(t *testing.T) []gate {
 		// all threads of a row read its mean and rstd at one address
 		{name: "layer norm gradient", plan: norm(f, f, 768, layer, true), wide: 0.85},
 		{name: "layer norm gradient, long rows", plan: norm(f, f, 12288, layer, true), wide: 0.99},
-		// All threads of a row read its mean and rstd at one address. The sums are stored one by
-		// one.
+		// All threads of a row read its mean and rstd at one address. The sums of columns are
+		// stored one by one.
 		{name: "layer norm gradient and sums", plan: sums(f, f, 768, layer, false), wide: 0.8},
 		{name: "layer norm gradient and sums, bfloat16", plan: sums(h, h, 768, layer, false), wide: 0.25},
 		{name: "layer norm gradient and sums, the gradient bfloat16", plan: sums(f, h, 768, layer, true), wide: 0.6},
@@ -347,7 +347,7 @@ func gates(t *testing.T) []gate {
 		{name: "RMS norm, bfloat16", plan: norm(h, h, 1024, rms, false), wide: 0.99},
 		{name: "RMS norm gradient, bfloat16", plan: norm(h, h, 1024, rms, true), wide: 0.9},
 		// Weights are read in accesses of 16 bytes. Elements are half as large as weights, and are
-		// read in accesses of 8 bytes. This also holds for the cases of sums above.
+		// read in accesses of 8 bytes. This also holds for the cases with sums above.
 		{name: "RMS norm, bfloat16 by float32", plan: norm(h, f, 1024, rms, false), wide: 0.49},
 		// all elements of a vector share a weight, and a warp reads weights at one or two addresses
 		{name: "group norm", plan: norm(f, f, 512, groups, false), wide: 0.6},
@@ -355,15 +355,17 @@ func gates(t *testing.T) []gate {
 
 		{name: "rows sorted by a block", plan: sorts(f, 2, 1000)},
 		{name: "the first of long rows", spread: 8, plan: func(m *machine) ([]Launch, error) {
-			m.conflicts = true // bank conflicts: the digits decide which counters a warp accesses
+			// there are bank conflicts, because a warp accesses the counters of the digits of its
+			// keys
+			m.conflicts = true
 			return Argsort(m.tensor(dtype.I64, dense(2, 5), 0), m.random(m.tensor(f, dense(2, 10000), 0)), true, m.scratch)
 		}},
 		{name: "the first of long rows of 64 bits", spread: 8, plan: func(m *machine) ([]Launch, error) {
 			m.conflicts = true
 			return Argsort(m.tensor(dtype.I64, dense(2, 5), 0), m.random(m.tensor(dtype.I64, dense(2, 5000), 0)), true, m.scratch)
 		}},
-		// The digits decide where elements are stored, and the elements of a digit may begin at a
-		// misaligned address.
+		// The digits of the keys decide where elements are stored, and the elements of a digit may
+		// begin at a misaligned address.
 		{name: "rows sorted in a tile", spread: 8, plan: sorts(f, 2, 2500)},
 		{name: "rows of 16 bits sorted in a tile", spread: 8, plan: sorts(h, 2, 2500)},
 		{name: "rows sorted by digits", spread: 8, plan: sorts(f, 1, 20000)},
@@ -393,8 +395,8 @@ func gates(t *testing.T) []gate {
 		{name: "product on tensor cores", wide: 1, fma: 1, plan: func(m *machine) ([]Launch, error) {
 			return MatMul(a100, m.tensor(h, dense(1, 64, 64), 0), m.random(m.tensor(h, dense(1, 64, 64), 0)), m.random(m.tensor(h, dense(1, 64, 64), 0)))
 		}},
-		// Four lanes store 16 bytes of a row at once, which is half a sector. A later store fills
-		// the other half.
+		// Four lanes store 16 bytes of a row at once, which is half a sector. The other half is
+		// stored later.
 		{name: "product on tensor cores, joined by all", spread: 2, wide: 0.9, plan: func(m *machine) ([]Launch, error) {
 			o := ProductOperands{Out: m.tensor(h, dense(1, 64, 64), 0), A: m.random(m.tensor(h, dense(1, 64, 256), 0)), B: m.random(m.tensor(h, dense(1, 256, 64), 0)), Counters: m.counters}
 			return []Launch{m.shared(o, tensorForm{64, 64, 32, 2, 2, 3, 4}, division{chunk: 64})}, nil
@@ -406,8 +408,7 @@ func gates(t *testing.T) []gate {
 	}
 }
 
-// TestKernelGates checks that every kernel family has the properties of its gate. With -v it prints
-// the numbers.
+// TestKernelGates checks the properties of every gate. The option -v prints the measured numbers.
 func TestKernelGates(t *testing.T) {
 	t.Logf("%-38s %8s %8s %8s %6s %9s %9s", "family", "requests", "sectors", "ideal", "wide", "conflicts", "fma/read")
 	for _, g := range gates(t) {

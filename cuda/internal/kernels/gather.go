@@ -15,7 +15,7 @@ type gatherSpec struct {
 	size   int // size of an element in bytes
 	index  dtype.Type
 	rank   int
-	vector int // number of elements that share an index and are moved together
+	vector int // number of elements that have the same index and are moved together
 	wide   bool
 }
 
@@ -27,9 +27,9 @@ func (s gatherSpec) name() string {
 	return fmt.Sprintf("gather_b%d_%v_r%d_v%d%s", 8*s.size, s.index, s.rank, s.vector, wide)
 }
 
-// Gather plans out[i] = src[i'] for each position i, where i' is i with index[i] as its coordinate
-// along axis. out and index (I64 or I32) have the same shape. For an index outside of the axis it
-// stores 0, and reports the index in the fault record with tag.
+// Gather plans out[i] = src[i'] for each position i. The coordinates i' are those of i, except that
+// the coordinate along axis is index[i]. out and index (I64 or I32) have the same shape. For an
+// index outside of the axis it stores 0, and reports the index in the fault record with tag.
 func Gather(out, src, index Operand, axis int, fault uint64, tag uint32) ([]Launch, error) {
 	const op = "gather"
 	if err := checkIndexed(op, out, src, index, axis); err != nil || out.Shape.Size() == 0 {
@@ -69,8 +69,8 @@ func Gather(out, src, index Operand, axis int, fault uint64, tag uint32) ([]Laun
 	return []Launch{l}, err
 }
 
-// checkIndexed checks the operands of gather and scatter. The operand a has the shape of the index,
-// and the operand b is indexed along axis.
+// checkIndexed checks the operands of gather and scatter. The operand a must have the shape of the
+// index. The operand b is indexed along axis.
 func checkIndexed(op string, a, b, index Operand, axis int) error {
 	rank := index.Shape.Rank()
 	if a.Shape != index.Shape || b.Shape.Rank() != rank || axis < 0 || axis >= rank {
@@ -151,8 +151,8 @@ func (s gatherSpec) move(to ptx.Ptr, from func() []ptx.Value) {
 	}
 }
 
-// withoutAxis returns the iteration space over all dimensions except axis, with the operands'
-// strides.
+// withoutAxis returns the iteration space over all dimensions except axis, with the given strides
+// of the operands.
 func withoutAxis(dims shape.Dims, axis int, strides ...shape.Dims) space {
 	list := make([]shape.Dims, len(strides))
 	for i, s := range strides {

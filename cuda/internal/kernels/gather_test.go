@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// reach returns the row-major position of an element of a tensor with shape dims. The element's
-// coordinate along axis is the argument position. Its other coordinates are those of element i, in
-// row-major order, of a tensor with the shape index.
+// reach returns the row-major position of an element of a tensor with shape dims. Its coordinate
+// along axis is position. Its other coordinates are those of element i of a tensor with the shape
+// index.
 func reach(dims, index shape.Dims, axis, i, position int) int {
 	out, stride := 0, 1
 	for d := index.Rank() - 1; d >= 0; d-- {
@@ -30,8 +30,8 @@ func reach(dims, index shape.Dims, axis, i, position int) int {
 
 type indexCase struct {
 	what       string
-	big        shape.Layout // layout of the tensor that is indexed
-	small      shape.Layout // layout of the second tensor, which has the shape of the index
+	big        shape.Layout // layout of the operand that is indexed
+	small      shape.Layout // layout of the operand that has the shape of the index
 	index      shape.Layout
 	axis, skip int
 }
@@ -82,8 +82,8 @@ func signed(o Operand, v uint64) int {
 	return int(v)
 }
 
-// checkFault checks that the record has a fault if wild is true, and no fault otherwise. The fault
-// must name a position whose index is out of bounds.
+// checkFault checks that the fault record has a fault if wild is true, and no fault otherwise. The
+// fault must contain a position whose index is out of bounds.
 func (m *machine) checkFault(what string, fault Operand, wild bool, index Operand, bound int) {
 	m.t.Helper()
 	e := ReadFault(m.faultBytes(fault))
@@ -147,7 +147,8 @@ func TestScatter(t *testing.T) {
 func testScatter(t *testing.T, kind device.ScatterKind, c indexCase, typ, it dtype.Type) {
 	wild := typ == dtype.F32
 	m := newMachine(t)
-	m.conflicts = c.index.Shape.At(c.axis) > sortRun // the digits decide where elements are stored
+	// bank conflicts occur, because the digits of the keys decide where elements are stored
+	m.conflicts = c.index.Shape.At(c.axis) > sortRun
 	dst, src := m.random(m.tensor(typ, c.big, c.skip)), m.random(m.tensor(typ, c.small, c.skip))
 	index := m.indices(m.tensor(it, c.index, 0), c.big.Shape.At(c.axis), wild)
 	fault := m.fault()
@@ -213,7 +214,7 @@ func TestIndexGolden(t *testing.T) {
 	golden(t, "scattermax_samples", list, err)
 	tokens := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: strided([]int{8192, 768}, []int{1, 0})}
 	list, err = Scatter(device.ScatterAdd, fake(dtype.BF16, 50257, 768), fake(dtype.BF16, 8192, 768), tokens, 0, false, 1<<20, 1, scratch)
-	golden(t, "scatteradd_tokens", list[1:], err) // all launches except the last one sort
+	golden(t, "scatteradd_tokens", list[1:], err) // all launches except the last one sort the index
 	for _, bad := range []Operand{fake(dtype.F32, 100, 64), fake(dtype.I64, 100)} {
 		if _, err := Gather(fake(dtype.F32, 100, 64), fake(dtype.F32, 1000, 64), bad, 0, 0, 0); err == nil {
 			t.Errorf("no error for index %v %v", bad.Type, bad.Shape)
@@ -224,9 +225,8 @@ func TestIndexGolden(t *testing.T) {
 	}
 }
 
-// TestScatterParts compares scatters with plain loops that combine contributions in the documented
-// order, and expects the same bits. The contributions to an element are combined in order. Those of
-// a long run are first combined in parts.
+// TestScatterParts combines elements with equal indices by Scatter and by plain loops in the
+// documented order. The bits must be equal. Long runs of equal indices are first combined in parts.
 func TestScatterParts(t *testing.T) {
 	defer func(n int) { partLeast = n }(partLeast)
 	partLeast = 16
@@ -236,14 +236,14 @@ func TestScatterParts(t *testing.T) {
 		samples             bool
 	}{
 		{5, 300, 8, func(i int) int { return i * i % 7 % 5 }, false},
-		// the runs have 100, 100 and 56 positions
+		// the index has runs of 100, 100 and 56 equal elements
 		{3, 256, 3, func(i int) int { return i / 100 }, false},
-		{2, 130, 1, func(i int) int { return 1 }, false}, // all positions form one run
-		// one run of exactly one part, and one run of a single position
+		{2, 130, 1, func(i int) int { return 1 }, false}, // the whole index is one run of equal elements
+		// runs of the length of one part, and a run of a single element
 		{9, 81, 12, func(i int) int { return i / 16 }, false},
-		// these positions are sorted by digits, and some indices lie outside of the axis
+		// the index is sorted by digits, and some indices lie outside of the axis
 		{100, 2500, 4, func(i int) int { return i * i % 113 }, false},
-		// each line has its own indices
+		// each column has its own indices
 		{40, 150, 3, func(i int) int { return i * i * i % 61 % (i%3*20 + 1) }, true},
 	} {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.I8} {

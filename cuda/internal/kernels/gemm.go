@@ -11,15 +11,15 @@ import (
 )
 
 // tileLoad says how a block copies a tile of an operand from global to shared memory. The outer
-// dimension is the one that is not summed over: dimension m of operand a, and dimension n of
-// operand b.
+// dimension of an operand is the one over which the product does not sum: dimension m of a, and
+// dimension n of b.
 type tileLoad uint8
 
 const (
-	vectorsAlongK     tileLoad = iota // unit stride along k, aligned vectors; the copy transposes the tile
-	vectorsAlongOuter                 // unit stride along the outer dimension, aligned vectors
-	scalarsAlongK                     // any strides; neighbouring threads read along k
-	// any strides; neighbouring threads read along the outer dimension
+	vectorsAlongK     tileLoad = iota // stride 1 along k, aligned vectors; copies transpose tiles
+	vectorsAlongOuter                 // stride 1 along the outer dimension, aligned vectors
+	scalarsAlongK                     // strides are arbitrary; neighbouring threads read along k
+	// strides are arbitrary; neighbouring threads read along the outer dimension
 	scalarsAlongOuter
 )
 
@@ -28,23 +28,23 @@ func (l tileLoad) String() string { return [...]string{"kv", "ov", "ks", "os"}[l
 func (l tileLoad) vectors() bool { return l <= vectorsAlongOuter }
 
 // gemmTile is the part of the result that a block computes: bm×bn results, with k in steps of bk. A
-// thread computes mc chunks of 16 bytes along m, and nc chunks along n. The threads are divided
-// into slices, which divide each step of k among themselves. At the end the sums of the slices are
-// added.
+// thread computes mc chunks of 16 bytes along m, and nc chunks along n. Groups of threads, the
+// slices, divide each step of k among themselves. At the end the sums of the slices are added.
 type gemmTile struct{ bm, bn, bk, mc, nc, slices int }
 
-// These are all tiles. A warp has 4 threads along m by 8 along n, so its reads of shared memory are
-// broadcasts or use each bank once. A thread does 8×8 multiply-adds for each 16 values that it
-// reads. The smaller tiles have slices, so that there are enough warps to hide latency.
+// These are the tiles of products without tensor cores. A warp has 4 threads along m by 8 along n,
+// so its reads of shared memory are broadcasts or use each bank once. A thread does 8×8
+// multiply-adds for each 16 values that it reads. The smaller tiles have slices, so that there are
+// enough warps to hide latency.
 var (
 	largeTile  = gemmTile{128, 128, 16, 2, 2, 1}
 	mediumTile = gemmTile{64, 64, 32, 2, 2, 4}
 	smallTile  = gemmTile{32, 64, 32, 2, 2, 4}
-	doubleTile = gemmTile{64, 64, 16, 2, 2, 1} // the tile for elements of 8 bytes
+	doubleTile = gemmTile{64, 64, 16, 2, 2, 1} // for elements of 8 bytes
 )
 
-// gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched. Products of 16-bit
-// floats and tf32 have [tensorSpec] instead.
+// gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched. For products of
+// 16-bit floats and tf32, which use tensor cores, there is [tensorSpec] instead.
 type gemmSpec struct {
 	typ       dtype.Type // type of a and b
 	out       dtype.Type
@@ -52,7 +52,7 @@ type gemmSpec struct {
 	a, b      tileLoad
 	vectorOut bool
 	bias      dtype.Type // type of the bias; Invalid for none
-	parts     bool       // the product is divided along k
+	parts     bool       // whether blocks divide the sums over k
 	actSpec
 	sums sumsSpec // sums of either the rows of a or the columns of b
 	tune productTune
@@ -79,18 +79,19 @@ func (s gemmSpec) name() string {
 	return fmt.Sprintf("gemm_%v_%dx%dx%d_%v_%v_%s", s.typ, s.tile.bm, s.tile.bn, s.tile.bk, s.a, s.b, out)
 }
 
-// large reports whether a block computes as many results as the large tile. Their sums leave few
-// registers for other values.
+// large reports whether a block computes as many results as with the large tile. The sums of such a
+// block leave few registers for other values.
 func (s gemmSpec) large() bool { return s.tile.slices == 1 && s.tile.bm*s.tile.bn >= 128*128 }
 
-// shared returns the bytes of shared memory for the tiles: two buffers for each operand. Rows are
-// padded by 4 elements. This prevents bank conflicts of stores that transpose.
+// shared returns the number of bytes of shared memory for the tiles: two buffers for each operand.
+// Rows are padded by 4 elements, which prevents bank conflicts when a tile is transposed.
 func (s gemmSpec) shared() int {
 	t := s.tile
 	return max(2*t.bk*(t.bm+4+t.bn+4), t.slices/2*t.bm*t.bn) * s.typ.Compute().Size()
 }
 
-// parkedWords returns how many 32-bit words a thread keeps in shared memory to save registers.
+// parkedWords returns the number of 32-bit words that a thread keeps in shared memory to save
+// registers.
 func (s gemmSpec) parkedWords() int {
 	if s.parts {
 		return 4
@@ -98,8 +99,8 @@ func (s gemmSpec) parkedWords() int {
 	return 2
 }
 
-// dynamicShared returns the bytes of dynamic shared memory. It counts the parked words of 512
-// threads, the largest block.
+// dynamicShared returns the number of bytes of dynamic shared memory. It includes the parked words
+// of 512 threads, the largest block.
 func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.parkedWords()*512) }
 
 // needsManyRegisters reports whether a thread needs more than 128 registers. If it does, a
@@ -114,14 +115,14 @@ func (s gemmSpec) needsManyRegisters() bool {
 	return beside || alongK(s.a) && alongK(s.b) && !(s.a.vectors() && s.b.vectors())
 }
 
-// ProductOperands are the operands and results of a product, see [device.MatMul]. Absent operands
-// have the type Invalid.
+// ProductOperands are the operands and results of a [device.MatMul]. Absent operands have the type
+// Invalid.
 type ProductOperands struct {
 	Out, Pre, Sums, A, B, Bias, ColumnSums, With Operand
 	Act                                          *expr.Program
 	TF32                                         bool
-	Counters                                     Counters // if nil, the product is not divided
-	Choose                                       Chooser  // if nil, the model chooses the form
+	Counters                                     Counters // if nil, blocks do not divide the sums
+	Choose                                       Chooser  // if nil, the cost model chooses the kernel
 }
 
 // MatMul plans the products out[i] = a[i]·b[i] of a batch. The shapes of a and b are [batch, m, k]
@@ -130,10 +131,10 @@ func MatMul(g *GPU, out, a, b Operand) ([]Launch, error) {
 	return MatMulSplit(g, ProductOperands{Out: out, A: a, B: b}, nil)
 }
 
-// MatMulSplit plans a product like MatMul, and also adds a bias and applies an activation. It may
-// divide the sum over k among blocks, if the result alone has too few blocks to occupy the device.
-// A product with a vector is computed as a reduction, which reads each element of the matrix once,
-// in coalesced accesses. If scratch is nil, the sum is not divided.
+// MatMulSplit plans a product like MatMul, and also adds a bias and applies an activation. If the
+// result has too few tiles to occupy the device, blocks may divide the sums over k. A product with
+// a vector is computed as a reduction, which reads each element of the matrix once, in coalesced
+// accesses. If scratch is nil, blocks do not divide the sums.
 func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -176,7 +177,7 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	}
 	p := floatPlan{spec: floatSpecFor(&o)}
 	p.spec.tile = chooseTile(a.Type, batch, m, n)
-	// This bound keeps the traffic of partial sums at or below the traffic of the operands.
+	// This bound keeps the memory traffic of partial sums at or below that of the operands.
 	p.division.chunk = splitK(k, batch*p.spec.tiles(m, n), k*(m+n)/(2*m*n))
 	if p.chunk >= k || !o.divisible(p.spec, scratch) {
 		p.division = undivided(k)
@@ -187,18 +188,15 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	return p.launches(o, scratch)
 }
 
-// floatPlan is the plan of a product without tensor cores.
 type floatPlan struct {
 	spec gemmSpec
 	division
 }
 
-// floatSpecFor returns the specification for a product of these operands, without its tile.
 func floatSpecFor(o *ProductOperands) gemmSpec {
 	return gemmSpec{typ: o.A.Type, out: o.Out.Type, a: chooseLoad(o.A, 1, 2), b: chooseLoad(o.B, 2, 1), vectorOut: vectorizable(o.Out, 2, 1)}
 }
 
-// launches plans the launches of the product in the form of p.
 func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error) {
 	var list []Launch
 	s := p.spec.finishing(o)
@@ -219,8 +217,8 @@ func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error
 	return append(list, l...), err
 }
 
-// factor returns the type in which the factors are multiplied. If one factor has a 16-bit type,
-// factor returns that type.
+// factor returns the type in which the factors are multiplied: the 16-bit type if one factor has
+// one.
 func (o *ProductOperands) factor() dtype.Type {
 	if o.B.Type.IsHalf() {
 		return o.B.Type
@@ -231,7 +229,6 @@ func (o *ProductOperands) factor() dtype.Type {
 // tf32 reports whether float32 factors are multiplied as tf32.
 func (o *ProductOperands) tf32() bool { return o.TF32 && o.factor() == dtype.F32 }
 
-// check returns an error that names the types, shapes or strides that do not fit.
 func (o *ProductOperands) check() error {
 	out, a, b := &o.Out, &o.A, &o.B
 	if out.Shape.Rank() != 3 || a.Shape.Rank() != 3 || b.Shape.Rank() != 3 {
@@ -242,7 +239,8 @@ func (o *ProductOperands) check() error {
 		return fail("matmul", "shapes %v = %v · %v do not fit", out.Shape, a.Shape, b.Shape)
 	}
 	factor := o.factor()
-	for _, p := range []*Operand{out, a, b} { // float32 and 16-bit types may be mixed; int8 has sums of int32
+	// float32 and 16-bit types may be mixed, and sums of int8 are int32
+	for _, p := range []*Operand{out, a, b} {
 		if p.Type == dtype.Bool || p.Type != factor && !(p.Type == dtype.F32 && factor.IsHalf() || p == out && p.Type == dtype.I32 && factor == dtype.I8) {
 			return fail("matmul", "types %v = %v · %v: one numeric type is wanted", out.Type, a.Type, b.Type)
 		}
@@ -272,9 +270,9 @@ func (o *ProductOperands) check() error {
 	return nil
 }
 
-// splitK returns how many elements of k one block sums up. If there are enough blocks, or k is
-// short, it returns k. Otherwise it returns a multiple of 64 that gives enough blocks. There are
-// never more than maxParts parts.
+// splitK returns how many elements of k one block sums. If there are enough blocks, or k is short,
+// it returns k. Otherwise it returns a multiple of 64, so that there are enough blocks. Never more
+// than maxParts blocks divide a sum.
 func splitK(k, blocks, maxParts int) int {
 	if blocks >= wantedBlocks/2 || k < 256 {
 		return max(k, 1)
@@ -283,8 +281,8 @@ func splitK(k, blocks, maxParts int) int {
 	return ceilDiv(ceilDiv(k, max(parts, 1)), 64) * 64
 }
 
-// vectorMatMul plans a product in which m or n is 1, as a reduction. It sums a·b, with dimensions
-// [batch, m, n, k], over k. A separate launch adds the bias.
+// vectorMatMul plans a product in which m or n is 1, as a reduction over k of a·b with the
+// dimensions [batch, m, n, k]. A separate launch adds the bias.
 func vectorMatMul(p ProductOperands, scratch Scratch) ([]Launch, error) {
 	t := p.A.Type
 	times, ok := products[t]
@@ -348,12 +346,12 @@ func init() {
 	}
 }
 
-// productForm is a way to compute a product: a family of kernels with the size of a tile.
+// productForm is a kernel for matrix products with a certain tile.
 type productForm interface {
 	tiles(m, n int) int // number of blocks for one matrix of results
 	kernel(programs ...*expr.Program) (*Kernel, error)
-	inParts() productForm // the corresponding form for a product that is divided along k
-	// number of bytes of the sums that a block stores in scratch memory, if the product is divided
+	inParts() productForm // the corresponding kernel for a product whose sums are divided among blocks
+	// number of bytes of the partial sums of a block
 	partBytes() int
 }
 
@@ -372,13 +370,13 @@ func (s gemmSpec) kernel(programs ...*expr.Program) (*Kernel, error) {
 
 const maxGridY = 65535
 
-// launchMatMul plans a product in which each block sums up all of k.
+// launchMatMul plans a product in which each block sums over all of k.
 func launchMatMul(f productForm, o ProductOperands) ([]Launch, error) {
 	return launchParts(f, o, undivided(o.A.Shape.At(2)), 0, 0)
 }
 
-// launchParts packs the parameters, which are the same for all product kernels. Blocks that sum
-// only a part of k store their sums in the memory at partial.
+// launchParts plans the launch of any product kernel, and packs its parameters. Blocks that sum
+// over only a part of k store their sums in the memory at partial.
 func launchParts(f productForm, o ProductOperands, d division, partial, counters uint64) ([]Launch, error) {
 	out, a := o.Out, o.A
 	kern, err := f.kernel(o.Act)
@@ -396,7 +394,7 @@ func launchParts(f productForm, o ProductOperands, d division, partial, counters
 		p.u32(uint32(k))
 		t, tensor := f.(tensorSpec)
 		blocks, high := d.blocks(tiles, k), count
-		if t.loop { // the blocks loop over one list of the tiles of all matrices
+		if t.loop { // blocks loop over a common list of the tiles of all matrices
 			p.u32(uint32(count))
 			blocks, high = min(count*tiles, d.workers), 1
 		}
@@ -422,7 +420,7 @@ func launchParts(f productForm, o ProductOperands, d division, partial, counters
 			p.u32(uint32(o.Bias.Strides.At(0)))
 		}
 		if o.Pre.Type != dtype.Invalid {
-			p.u64(o.Pre.start() - out.start()) // Pre and the result have the same layout
+			p.u64(o.Pre.start() - out.start()) // distance of Pre from the result, which has the same layout
 		}
 		if o.With.Type != dtype.Invalid {
 			matrix(o.With)
@@ -445,8 +443,8 @@ func launchParts(f productForm, o ProductOperands, d division, partial, counters
 	return list, nil
 }
 
-// chooseTile returns the largest tile that still gives a block to most multiprocessors of a large
-// GPU.
+// chooseTile returns the largest tile with which most multiprocessors of a large GPU still get a
+// block.
 func chooseTile(t dtype.Type, batch, m, n int) gemmTile {
 	if t.Size() == 8 {
 		return doubleTile
@@ -461,7 +459,6 @@ func chooseTile(t dtype.Type, batch, m, n int) gemmTile {
 	return smallTile
 }
 
-// tilesOf returns the tiles in which elements of type t can be multiplied.
 func tilesOf(t dtype.Type) []gemmTile {
 	switch {
 	case t.Size() == 8:
@@ -472,8 +469,8 @@ func tilesOf(t dtype.Type) []gemmTile {
 	return []gemmTile{mediumTile, smallTile}
 }
 
-// vectorElements returns how many elements of type t a vector access moves. It is 0 for types that
-// are not moved in vectors.
+// vectorElements returns how many elements of type t a vector access moves, or 0 for types that are
+// not moved in vectors.
 func vectorElements(t dtype.Type) int {
 	switch {
 	case t.Size() == 8:
@@ -505,14 +502,14 @@ func chooseLoad(o Operand, outer, k int) tileLoad {
 	return scalarsAlongOuter
 }
 
-// gemmOperand holds an operand's kernel parameters.
+// gemmOperand holds the kernel parameters of a batch of matrices.
 type gemmOperand struct {
 	p                       ptx.Ptr
 	batch, stride1, stride2 ptx.Value
 }
 
-// declareMatrices declares the parameters of a batch of matrices, in the order in which launchParts
-// packs them.
+// declareMatrices declares the kernel parameters of a batch of matrices, in the order in which
+// launchParts packs them.
 func declareMatrices(b *ptx.Builder, name string, t dtype.Type) gemmOperand {
 	o := gemmOperand{p: b.Pointer(name, storage(t)), batch: b.Param(name+"b", ptx.S64)}
 	o.stride1, o.stride2 = b.Param(name+"r", ptx.S32), b.Param(name+"c", ptx.S32)
@@ -525,19 +522,21 @@ func (o gemmOperand) ofBatch(matrix ptx.Value) gemmOperand {
 	return o
 }
 
-// productParams holds the parameters of a product kernel. The pointers point to this block's matrix
-// and part of k. In a kernel that loops over tiles, ofMatrix moves the pointers to the matrix of
-// each tile.
+// productParams holds the parameters of a product kernel. The pointers point to the matrix and the
+// part of k of this block. If the block loops over tiles, ofMatrix moves the pointers to the matrix
+// of each tile.
 type productParams struct {
-	m, n, k ptx.Value // k is the length of this block's part
-	// number of matrices in the batch, if the blocks loop over them
+	m, n, k ptx.Value // k is the length of this block's part of the dimension k
+	// number of matrices in the batch, if blocks loop over them
 	matrices ptx.Value
 	a, b     gemmOperand
 	bias     gemmOperand // only its fields p and stride2 are used, and only if there is a bias
-	// a function, so that the address of the results occupies no registers until they are stored
+	// It is a function, so that the address of the results occupies no registers until they are
+	// stored.
+
 	out    func() gemmOperand
 	matrix func() ptx.Value // index of the block's matrix
-	parts  productParts     // part of k that this block sums, if the product is divided
+	parts  productParts     // the part of k over which this block sums, if blocks divide k
 	tile   ptx.Value        // index of the block's tile
 }
 
@@ -556,7 +555,7 @@ func (q productParams) withResultsAt(matrix func() ptx.Value) productParams {
 	return q
 }
 
-// declareProduct declares the parameters in the order in which launchParts packs them.
+// declareProduct declares the kernel parameters in the order in which launchParts packs them.
 func declareProduct(b *ptx.Builder, a, w, out, bias dtype.Type, parts, loop bool) productParams {
 	q := productParams{m: b.Param("m", ptx.U32), n: b.Param("n", ptx.U32), k: b.Param("k", ptx.U32)}
 	if loop {

@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// naive computes the reference product of stored bits: in float64 for floats, and with wrapping
-// integers for integer types. The result size holds the sums of absolute products, for the error
-// bound.
+// naive computes the reference of a product of stored bits. It uses float64 for floats, and
+// wrapping integers for integer types. The result size holds the sums of absolute products, for the
+// error bound.
 func naive(o Operand, a, b []uint64) (sum, size []float64, exact []uint64) {
 	batch, m, n := o.Shape.At(0), o.Shape.At(1), o.Shape.At(2)
 	k := len(a) / max(batch*m, 1)
@@ -53,7 +53,8 @@ func matmulCase(t *testing.T, what string, typ dtype.Type, out, a, b shape.Layou
 	for i, got := range m.read(c) {
 		ok := got == exact[i]
 		if typ.IsFloat() {
-			// Each of k fused multiply-adds rounds once, and the store rounds once more.
+			// Each of k fused multiply-adds rounds once, and the store of the result rounds once
+			// more.
 			eps := map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F64: 0x1p-53, dtype.F16: 0x1p-11, dtype.BF16: 0x1p-8}[typ]
 			unit := max(0x1p-53, min(eps, 0x1p-24))
 			ok = math.Abs(expr.Decode(typ, got)-sum[i]) <= (k+1)*unit*size[i]+eps*math.Abs(sum[i])
@@ -72,8 +73,8 @@ func matmulCase(t *testing.T, what string, typ dtype.Type, out, a, b shape.Layou
 	return list[0].Kernel.Name, fmaPerLoad, float64(s.Sectors) / float64(s.IdealSectors)
 }
 
-// matrixLayout returns the layout of a [batch, r, c] operand for the named order: row-major,
-// column-major, with padded rows, or a window with steps in both dimensions.
+// matrixLayout returns the layout of an operand [batch, r, c]. The argument form names it:
+// row-major, column-major, with padded rows, or with steps in both dimensions.
 func matrixLayout(form string, batch, r, c int) shape.Layout {
 	d := []int{batch, r, c}
 	switch form {
@@ -86,7 +87,7 @@ func matrixLayout(form string, batch, r, c int) shape.Layout {
 	case "steps":
 		return strided(d, []int{r * c * 6, 3 * c, 2})
 	}
-	return strided(d, []int{0, c, 1}) // the whole batch shares one matrix
+	return strided(d, []int{0, c, 1}) // all matrices of the batch are the same memory
 }
 
 func TestMatMul(t *testing.T) {
@@ -95,7 +96,7 @@ func TestMatMul(t *testing.T) {
 			for _, d := range [][4]int{{1, 40, 36, 20}, {2, 5, 7, 3}} {
 				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
 				if d[0] > 1 && typ != dtype.F32 && typ != dtype.F64 {
-					continue // batches work in the same way for all types
+					continue // batches need no test for every type
 				}
 				what := fmt.Sprintf("%v %v %v", typ, forms, d)
 				matmulCase(t, what, typ, dense(d[0], d[1], d[2]), a, b, 0)
@@ -107,14 +108,14 @@ func TestMatMul(t *testing.T) {
 	}
 }
 
-// TestMatMulTensor checks products of 16-bit floats on tensor cores, in each storage order, and for
-// each number of neighbouring elements that one access can move.
+// TestMatMulTensor computes products of 16-bit floats on tensor cores, for each storage order, and
+// for each number of neighbouring elements that one access can move.
 func TestMatMulTensor(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F16, dtype.BF16} {
 		for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}, {"T", "T"}, {"N", "shared"}} {
 			for _, d := range [][4]int{{1, 80, 80, 48}, {2, 8, 16, 72}, {1, 64, 64, 0}, {1, 76, 68, 44}, {2, 66, 70, 38}, {1, 67, 65, 71}, {2, 1, 3, 5}, {1, 3, 4, 5}, {1, 35, 24, 7}, {1, 24, 35, 0}} {
 				if typ == dtype.F16 && d[1]%8 != 0 {
-					continue // float16 is copied like bfloat16
+					continue // float16 is moved in the same way as bfloat16
 				}
 				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
 				what := fmt.Sprintf("tensor %v %v %v", typ, forms, d)
@@ -140,8 +141,8 @@ func TestMatMulEdges(t *testing.T) {
 	}
 }
 
-// TestMatMulLarge checks that the large tile does at least 16 multiply-adds for each read of shared
-// memory, and moves whole sectors.
+// TestMatMulLarge runs the large tile. It must do at least 16 multiply-adds for each read of shared
+// memory, and access whole sectors.
 func TestMatMulLarge(t *testing.T) {
 	saved := largeTile
 	for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}} {
@@ -162,12 +163,12 @@ func TestMatMulLarge(t *testing.T) {
 				t.Fatalf("%v: element %d is %v, want %v", forms, i, v, sum[i])
 			}
 		}
-		// The ratio of the loop is 16. The kernel reads shared memory once more before it stores
-		// the results.
+		// In the loop there are 16 multiply-adds for each read. The kernel also reads shared memory
+		// once before it stores the results.
 		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 15.5 {
 			t.Errorf("%v: %.1f multiplications for each shared load", forms, ratio)
 		}
-		// lanes beyond the edge all read the same element at the edge
+		// lanes beyond the edge all read the last element before it
 		if st.Sectors > st.IdealSectors {
 			t.Errorf("%v: %d sectors, %d would do", forms, st.Sectors, st.IdealSectors)
 		}
@@ -179,7 +180,7 @@ func TestMatMulLarge(t *testing.T) {
 	if l, err := MatMul(a100, fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x16_kv_ov_v" {
 		t.Errorf("the large product: %v, %v", l, err)
 	}
-	// The stride of a batch of one must not matter.
+	// The stride of a batch of one matrix must not matter.
 	for typ, want := range map[dtype.Type]string{dtype.F32: "gemm_float32_128x128x16_kv_ov_v", dtype.BF16: "gemm_tensor_bfloat16_64x64x32_ko_v_s3"} {
 		out, a, b := fake(typ, 1, 1024, 1024), fake(typ, 1, 1024, 64), fake(typ, 1, 64, 1024)
 		for _, o := range []*Operand{&out, &a, &b} {
@@ -191,7 +192,7 @@ func TestMatMulLarge(t *testing.T) {
 	}
 }
 
-// TestMatMulSplit checks that blocks divide the sum if the result is small and k is large.
+// TestMatMulSplit computes small results with a long k. Blocks must divide the sums.
 func TestMatMulSplit(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.F16, dtype.I32} {
 		for _, d := range [][4]int{{1, 8, 16, 520}, {2, 5, 3, 301}, {1, 3, 40, 256}, {2, 1, 20, 90}, {1, 20, 1, 1500}} {

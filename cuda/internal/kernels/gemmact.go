@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// finishing returns s with the bias, the sums and the activation that o requests.
+// finishing returns s with the bias, sums and activation that o requests.
 func (s gemmSpec) finishing(o ProductOperands) gemmSpec {
 	s.bias, s.sums, s.actSpec = o.Bias.Type, o.summing(), o.acting()
 	if s.with != dtype.Invalid {
@@ -15,16 +15,16 @@ func (s gemmSpec) finishing(o ProductOperands) gemmSpec {
 }
 
 // writeActivated applies the activation to a thread's results and stores them. The results start at
-// row, col. Each thread first stores several rows in its own part of shared memory, in place of the
-// tiles. A loop then activates one chunk at a time. The long code of an activation is therefore
-// emitted only once, and not for every register. The argument thread is this thread's index among
-// the threads that have results.
+// row, col. Each thread first stores several rows in its own part of shared memory, where the tiles
+// were. A loop then applies the activation to one vector at a time. So the long code of an
+// activation is emitted only once, and not for every register. The argument thread is this thread's
+// index among the threads that have results.
 func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.Value, threads int, row, col ptx.Value, acc [][]*ptx.Var) {
 	g.Comment("store the activated results")
 	if g.s.with != dtype.Invalid {
 		g.act.with = g.act.with.ofBatch(g.BlockID(1))
 	}
-	chunks := len(acc[0]) / g.chunk // number of chunks in a row
+	chunks := len(acc[0]) / g.chunk // number of vectors in a row
 	mine := shared.At(thread.Mul(num(g.chunk)))
 	for first := 0; first < len(acc); first += g.chunk {
 		for i := range g.chunk {
@@ -62,9 +62,8 @@ func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.V
 	}
 }
 
-// loadWith loads the elements of the operand With for a chunk of results, as a vector or one by
-// one. For results beyond an edge it loads the elements at the edge. Results beyond an edge are
-// never stored.
+// loadWith loads the elements of the operand With for a vector of results, as a vector or one by
+// one. For results beyond an edge, which are never stored, it loads the elements at the edge.
 func (g *gemmBuilder) loadWith(row, col ptx.Value) (list [][]ptx.Value) {
 	n := 1
 	if g.s.vectorOut {
@@ -77,8 +76,8 @@ func (g *gemmBuilder) loadWith(row, col ptx.Value) (list [][]ptx.Value) {
 	return list
 }
 
-// storeChunk stores a chunk of a row's activated results. The chunk begins at column col. If the
-// operand Pre is present, storeChunk also stores the results before the activation.
+// storeChunk stores a vector of a row's activated results. It begins at column col. If the operand
+// Pre is present, storeChunk also stores the results before the activation.
 func (g *gemmBuilder) storeChunk(c gemmOperand, line ptx.Ptr, col ptx.Value, values []ptx.Value, withValues [][]ptx.Value) {
 	store := func(to ptx.Ptr, values, withValues []ptx.Value) {
 		if g.s.pre {

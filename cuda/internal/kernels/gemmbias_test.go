@@ -10,8 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestTensorBias checks that a bias of either type is added before a result is rounded. It checks
-// every way to store float32 sums: pairs, rows of an odd length, and any strides.
+// TestTensorBias adds biases of both types to products on tensor cores. A bias must be added before
+// the result is rounded. The test covers every way to store float32 sums: in pairs, in rows of an
+// odd length, and with any strides.
 func TestTensorBias(t *testing.T) {
 	wide := tensorForm{64, 64, 32, 2, 2, 3, 4}
 	for i, f := range []tensorForm{wide, tensorForms[0], tensorForms[len(tensorForms)-1]} {
@@ -28,8 +29,8 @@ func TestTensorBias(t *testing.T) {
 			}
 		}
 	}
-	// These products handle every second row separately, with rows along k and with rows along m.
-	// Both have a batch.
+	// Kernels for these operands handle every second row separately. They have rows along k or
+	// along m, and a batch.
 	for _, orders := range []string{"NN", "TN"} {
 		m := newMachine(t)
 		x := m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 2, 62+len(orders)%2, 62), 0))
@@ -38,7 +39,7 @@ func TestTensorBias(t *testing.T) {
 	}
 }
 
-// TestMatMulBiasSplit checks products that are divided into parts. The bias must be added once, to
+// TestMatMulBiasSplit computes products whose sums blocks divide. The bias must be added once, to
 // the float32 sum before it is rounded.
 func TestMatMulBiasSplit(t *testing.T) {
 	for _, types := range [][3]dtype.Type{{dtype.BF16, dtype.BF16, dtype.F32}, {dtype.F32, dtype.BF16, dtype.BF16}, {dtype.F32, dtype.F16, dtype.F16}} {
@@ -47,7 +48,7 @@ func TestMatMulBiasSplit(t *testing.T) {
 			B: m.random(m.tensor(types[1], dense(1, 3000, 35), 0)), Bias: m.random(m.tensor(types[2], dense(35), 0)), Counters: m.counters}
 		list, err := MatMulSplit(a100, o, m.scratch)
 		m.run(list, err)
-		// an earlier launch may copy an operand
+		// a launch before the last one may copy an operand
 		if last := list[len(list)-1]; !strings.Contains(last.Kernel.Name, "_parts") {
 			t.Errorf("%v: %d launches, the product in one part", types, len(list))
 		}
@@ -55,7 +56,7 @@ func TestMatMulBiasSplit(t *testing.T) {
 	}
 }
 
-// TestMatMulBiasFloats checks the bias of float32 and float64 products, in every tile.
+// TestMatMulBiasFloats adds a bias to float32 and float64 products, with every tile.
 func TestMatMulBiasFloats(t *testing.T) {
 	for _, c := range []struct {
 		typ, bias dtype.Type
@@ -72,8 +73,8 @@ func TestMatMulBiasFloats(t *testing.T) {
 	}
 }
 
-// TestMatMulBiasLaunches checks that a linear layer with a bias is one launch, and that operands of
-// wrong types or shapes are refused.
+// TestMatMulBiasLaunches checks that a product with a bias is one launch. Operands of wrong types
+// or shapes must be refused.
 func TestMatMulBiasLaunches(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
 		for _, out := range []dtype.Type{typ, dtype.F32} {
@@ -96,8 +97,8 @@ func TestMatMulBiasLaunches(t *testing.T) {
 	}
 }
 
-// TestTensorSums checks that a product kernel also sums the rows of a or the columns of b, without
-// another launch. The sum over k may be undivided or in parts.
+// TestTensorSums lets a product kernel also sum the rows of a or the columns of b, in the same
+// launch. Blocks divide the sums over k or not.
 func TestTensorSums(t *testing.T) {
 	for i, f := range []tensorForm{tensorForms[0], {64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1]} {
 		typ := []dtype.Type{dtype.BF16, dtype.F16}[i%2]
@@ -143,8 +144,8 @@ func TestTensorSums(t *testing.T) {
 	}
 }
 
-// TestMatMulSumsFloats checks the sums of rows or of columns in float32 products, for every tile,
-// and also if k is divided.
+// TestMatMulSumsFloats checks the sums of rows or of columns in float32 products, with every tile.
+// Blocks divide the sums over k or not.
 func TestMatMulSumsFloats(t *testing.T) {
 	for i, tile := range []gemmTile{largeTile, mediumTile, smallTile} {
 		for j, kind := range []sumsSpec{{rows: true}, {columns: true}} {
@@ -181,8 +182,7 @@ func TestMatMulSumsFloats(t *testing.T) {
 	}
 }
 
-// nearSums compares Sums (of the rows of A) and ColumnSums (of the columns of B) with sums in
-// float64.
+// nearSums compares Sums, of the rows of A, and ColumnSums, of the columns of B, with float64 sums.
 func (m *machine) nearSums(what string, o ProductOperands) {
 	m.t.Helper()
 	k, n := o.A.Shape.At(2), o.B.Shape.At(2)

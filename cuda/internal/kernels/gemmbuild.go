@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// gemmBuilder is the state of gemmSpec.build while it emits a kernel.
+// gemmBuilder is the state of gemmSpec.build while it emits the code of a kernel.
 type gemmBuilder struct {
 	*ptx.Builder
 	s       gemmSpec
@@ -42,8 +42,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	ldA, ldB := t.bm+4, t.bn+4
 	sizeA, sizeB := t.bk*ldA, t.bk*ldB
 	shared := sharedTiles(b, g.compute, s.shared(), s.dynamicShared())
-	// To save registers, values that are needed only after the loop are kept in shared memory. They
-	// are stored in pairs.
+	// To save registers, values that are needed only after the loop over k are kept in shared
+	// memory. They are stored in pairs.
 	var parked ptx.Ptr
 	waiting := func(pair int) ptx.Ptr { return parked.At(b.ThreadID(0).Mul(num(2))).At(num(pair * 2 * g.threads)) }
 	if s.large() {
@@ -75,8 +75,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 		sliceA, sliceB = g.slice.Mul(num(perSlice*ldA)), g.slice.Mul(num(perSlice*ldB))
 	}
 	warpsN := t.bn / warpN
-	// Neighbouring lanes read the same chunk of b, and every second lane reads the same chunk of a.
-	// So half a warp reads at most 128 bytes of each operand, one word from each bank.
+	// Neighbouring lanes read the same 16 bytes of b, and every second lane reads the same 16 bytes
+	// of a. So half a warp reads at most 128 bytes of each operand, one word from each bank.
 	rowBase := warp.Div(num(warpsN)).Mul(num(warpM)).Add(lane.Shr(num(4)).Mul(num(2)).Add(lane.And(num(1))).Mul(num(g.chunk)))
 	colBase := warp.Rem(num(warpsN)).Mul(num(warpN)).Add(lane.Shr(num(1)).And(num(7)).Mul(num(g.chunk)))
 
@@ -192,9 +192,9 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	return [3]int{g.threads, 1, 1}
 }
 
-// parts returns the number of parts in which a tile is loaded. During a step over one tile, the
-// kernel loads the next tile part by part. Loads that go through registers then need registers for
-// one part only.
+// parts returns the number of parts in which a tile is loaded. While the kernel multiplies one
+// tile, it loads the next tile part by part. Loads through registers then need registers for one
+// part only.
 func (g *gemmBuilder) parts() int {
 	n := 1
 	if g.s.large() {
@@ -210,8 +210,8 @@ func multiplyAdd(x, y, z ptx.Value) ptx.Value {
 	return x.Mad(y, z)
 }
 
-// fragment reads chunks of 16 bytes. The argument distance is the distance between the chunks, in
-// elements.
+// fragment reads chunks of 16 bytes from shared memory. The argument distance is the distance
+// between the chunks, in elements.
 func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
 	var list []ptx.Value
 	for c := range chunks {
@@ -220,9 +220,8 @@ func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
 	return list
 }
 
-// addSlices adds the sums of the slices in pairs, through shared memory. At the end the first slice
-// has the results. The argument thread is the index of this thread among the n threads of its
-// slice.
+// addSlices adds the sums of the slices in pairs, through shared memory. The first slice gets the
+// result. The argument thread is the index of this thread among the n threads of its slice.
 func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][]*ptx.Var) {
 	b, size := g.Builder, len(acc)*len(acc[0])*n
 	for half := g.s.tile.slices / 2; half > 0; half /= 2 {
@@ -294,30 +293,32 @@ func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.V
 	}
 }
 
-// tileLoader copies tiles of one operand into shared memory. There a tile has one row for each
-// index of k, which lies along the outer dimension. If the elements have the same order in shared
-// and global memory, fetch starts asynchronous copies and store does nothing. Otherwise fetch reads
+// tileLoader copies tiles of one operand into shared memory. In shared memory a tile has one row
+// along the outer dimension for each index of k. If the elements have the same order in shared and
+// global memory, fetch starts asynchronous copies and store does nothing. Otherwise fetch reads
 // into registers, and store moves them into shared memory.
 type tileLoader struct {
 	g      *gemmBuilder
 	mode   tileLoad
 	async  bool
-	vector int // number of elements in a unit
+	vector int // number of elements that one access moves
 	units  []loadUnit
-	kStart ptx.Value // offset along k, within the tile, of the thread's first unit
+	// offset along k, within the tile, of the first vector or element that the thread moves
+	kStart ptx.Value
 	step   ptx.Value // distance between consecutive tiles, in bytes
 	ld     int
 }
 
-// loadUnit is a vector or an element that this thread moves in each tile.
+// loadUnit is a vector or an element that a thread moves in each tile. The units with the same
+// index of the outer dimension are a line.
 type loadUnit struct {
-	src ptx.Ptr // address of the first unit in the same line as this unit
-	// address of the line's first unit in the next tile; all units of the line share the variable
+	src ptx.Ptr // address of the first unit of the same line
+	// address of the line's first unit in the next tile; the units of a line share this variable
 	addr *ptx.Var
 	// distance along k from the first unit of the line to this one: dk in elements, skip in bytes
 	dk   int
 	skip ptx.Value
-	dst  ptx.Ptr // address in the first of the two buffers
+	dst  ptx.Ptr // address of the unit in the first of the two buffers of shared memory
 	regs []*ptx.Var
 }
 
@@ -337,8 +338,8 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, start, count, outerStride
 	bytes := func(k int) ptx.Value { return kStride.MulWide(num(k * g.s.typ.Size())).Bitcast(ptx.U64) }
 	l.step = bytes(bk)
 	// The variables outer and l.kStart are the offsets of the thread's first unit. The function
-	// distance returns the distance of a later unit from the first one. The number of threads is
-	// chosen so that these distances are equal for all threads.
+	// distance returns the distance of a later unit from the first one. These distances must be the
+	// same for all threads, which is why the number of threads is chosen accordingly.
 	v, thread := l.vector, b.ThreadID(0)
 	last := count.Sub(num(1))
 	var outer ptx.Value
@@ -361,14 +362,14 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, start, count, outerStride
 		l.kStart = thread.Div(num(width * bo)).Mul(num(width)).Add(thread.Rem(num(width)))
 		distance = func(n int) (int, int) { return n / width % bo, n / (width * bo) * width }
 	}
-	lines := map[int]loadUnit{} // first unit of each line, by the line's offset along the outer dimension
+	lines := map[int]loadUnit{} // first unit of each line, by the line's offset in the outer dimension
 	dst := shared.At(l.kStart.Mad(num(ld), outer))
 	for i := range bo * bk / v / g.threads {
 		away, dk := distance(i * g.threads)
 		unit, ok := lines[away]
 		if !ok {
-			// Elements outside of the matrix are read from its edge. Results outside of the matrix
-			// are not stored.
+			// For indices outside of the matrix, elements at its edge are read. The results that
+			// depend on them are not stored.
 			at := start.Add(outer).Add(num(away)).Min(last)
 			unit.src = p.At(at.Bitcast(ptx.S32).MulWide(outerStride)).At(l.kStart.Bitcast(ptx.S32).MulWide(kStride))
 			unit.addr = b.Var(unit.src.Address())
@@ -402,8 +403,8 @@ func (l *tileLoader) advance() {
 	}
 }
 
-// part returns the units that the loader moves in part i of a step over the tile. All asynchronous
-// copies start in the first part.
+// part returns the units that the thread moves in part i of a tile. All asynchronous copies are in
+// the first part.
 func (l *tileLoader) part(i int) []loadUnit {
 	n := l.g.parts()
 	if l.async {

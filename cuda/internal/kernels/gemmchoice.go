@@ -12,22 +12,25 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A Form is one of the ways in which a planner can compute a product. All forms give the same
-// results, up to the order of sums.
+// A Form is a way in which a planner can compute a product: a tile, and a division of sums. All
+// forms give the same results, up to rounding.
 type Form struct {
-	Tile   [3]int `json:"tile"`             // rows, columns, and elements of k in one step, of a block's tile
-	Stages int    `json:"stages,omitempty"` // number of tiles in shared memory, for kernels on tensor cores
-	Whole  int    `json:"whole,omitempty"`  // number of tiles that are not divided along k
-	// number of elements of k that one block sums in a divided tile; 0 means all of k
-	Chunk int  `json:"chunk,omitempty"`
-	Share bool `json:"share,omitempty"`  // all blocks of a divided tile help to add up its parts
-	Loop  bool `json:"loop,omitempty"`   // blocks loop over tiles
-	CopyA bool `json:"copy_a,omitempty"` // A is copied first, to rows aligned to 16 bytes
+	Tile [3]int `json:"tile"` // tile of a block: rows, columns, and elements of k in one step
+	// Stages is the number of tiles of each operand in shared memory, for kernels on tensor cores.
+	Stages int `json:"stages,omitempty"`
+	Whole  int `json:"whole,omitempty"` // number of tiles whose sums are not divided
+	// number of elements of k that one block sums in a tile with divided sums; 0 means all of k
+	Chunk int `json:"chunk,omitempty"`
+	// whether all blocks of a tile with divided sums help to add up the partial sums
+	Share bool `json:"share,omitempty"`
+	Loop  bool `json:"loop,omitempty"` // whether blocks loop over tiles
+	// CopyA and CopyB say whether a factor is first copied to rows aligned to 16 bytes.
+	CopyA bool `json:"copy_a,omitempty"`
 	CopyB bool `json:"copy_b,omitempty"`
 }
 
 // String returns a text such as "128x128x32, k by 512 behind 264 tiles". It names the tile, the
-// chunk of k of the divided tiles, and the number of undivided tiles before them.
+// part of k that a block sums in tiles with divided sums, and the number of tiles without.
 func (f Form) String() string {
 	s := fmt.Sprintf("%dx%dx%d", f.Tile[0], f.Tile[1], f.Tile[2])
 	if f.Chunk > 0 {
@@ -51,15 +54,14 @@ func (f Form) String() string {
 	return s
 }
 
-// A Chooser chooses the form of a product instead of the model. If it returns false, the model
-// chooses.
+// A Chooser chooses the form of a product. If it returns false, the cost model chooses.
 type Chooser func(*Choice) (Form, bool)
 
-// A Choice is a product whose form is to be chosen.
+// A Choice describes a product for which a Chooser is to choose a form.
 type Choice struct {
 	g       *GPU
 	o       ProductOperands
-	planned productPlan // the model's plan
+	planned productPlan // plan with the form that the model chose
 }
 
 // A is first copied to rows aligned to 16 bytes
@@ -101,18 +103,18 @@ func (o *ProductOperands) chosen(g *GPU, planned productPlan) productPlan {
 }
 
 // A Product holds everything on which the choice of a form depends. Equal Products have the same
-// forms.
+// possible forms.
 type Product struct {
 	tensor           tensorSpec // specification for tensor cores, without a form
 	float            gemmSpec   // specification without tensor cores, without a tile
 	act              string     // name of the activation
 	batch, m, n, k   int
 	divisible        bool
-	canA, canB       bool // whether the factor can be copied first
-	sharedA, sharedB bool // whether all products of the batch share one matrix
+	canA, canB       bool // whether the factor can first be copied to aligned rows
+	sharedA, sharedB bool // whether all products of the batch have the same factor
 }
 
-// Product returns the product whose form is to be chosen.
+// Product returns the product for which a form is to be chosen.
 func (c *Choice) Product() Product {
 	o := &c.o
 	p := Product{batch: o.Out.Shape.At(0), m: o.Out.Shape.At(1), n: o.Out.Shape.At(2), k: o.A.Shape.At(2), divisible: o.mayDivide()}
@@ -191,8 +193,8 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 			return nil, false
 		}
 	}
-	// A form from a file could need any amount of memory for its parts. These bounds refuse forms
-	// that no planner makes.
+	// A form from a file could need any amount of memory for partial sums. These bounds refuse
+	// forms that no planner makes.
 	divides := func(tiles, most int) bool {
 		rest, parts := batch*(tiles-d.undivided), d.parts(k)
 		return parts == 1 || d.undivided < tiles && rest <= CounterWords && parts <= k/128 && rest*parts <= most
@@ -237,17 +239,17 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 const mostParts = 64
 
 // mostForms is the largest number of forms of a product that are measured. The factor likely limits
-// them further: a form is measured only if the model predicts that it takes at most 1.6 times as
-// long as the best form.
+// them further: a form is measured only if its predicted time is at most 1.6 times that of the best
+// form.
 const (
 	mostForms = 12
 	likely    = 1.6
 )
 
-// Forms returns the forms that are worth measuring, with the model's own choice first. On tensor
-// cores these are the best few forms by the model, at most two for each tile. Without tensor cores
-// there is no model. Then each tile gives two forms: one with k undivided, and one with k divided
-// into about as many blocks as the device runs at once.
+// Forms returns the forms that are worth measuring. The first one is the model's own choice. On
+// tensor cores these are the best few forms by the model, at most two for each tile. Without tensor
+// cores there is no model. Then each tile gives two forms: one without divided sums, and one that
+// divides sums among about as many blocks as the device runs at once.
 func (c *Choice) Forms() []Form {
 	list := []Form{c.Planned()}
 	add := func(f Form) {
@@ -291,7 +293,7 @@ func (c *Choice) floatForms(p floatPlan, add func(Form)) {
 	own := p.spec.tile
 	for _, t := range tilesOf(o.A.Type) {
 		if t != own && (t.bm > smallTile.bm && t.bm >= 2*m || t.bn > smallTile.bn && t.bn >= 2*n) {
-			continue // half of the block would lie beyond the edge
+			continue // at least half of the block would lie beyond the edge
 		}
 		p.spec.tile, p.division = t, undivided(k)
 		add(p.named(k))
@@ -305,8 +307,8 @@ func (c *Choice) floatForms(p floatPlan, add func(Form)) {
 	}
 }
 
-// Trial plans the product in form f, with its results in scratch memory. The results have the same
-// layout and alignment there, so that storing them takes the same time.
+// Trial plans the product in form f. The results go to scratch memory with the same layout and
+// alignment, so that storing them takes the same time.
 func (c *Choice) Trial(f Form, scratch Scratch) ([]Launch, error) {
 	p, ok := c.plan(f)
 	if !ok {
@@ -327,9 +329,9 @@ func (c *Choice) Trial(f Form, scratch Scratch) ([]Launch, error) {
 	return p.launches(o, scratch)
 }
 
-// extent returns two numbers for a copy of o in other memory: the offset of its first element, and
-// the bytes of memory for all elements. The offset equals the address of o's first element modulo
-// 256.
+// extent describes a copy of o in other memory: the offset of its first element, and the number of
+// bytes of all elements. The offset equals the address of o's first element modulo 256, so that the
+// copy is aligned like o.
 func (o Operand) extent() (offset uint64, bytes int) {
 	lo, hi, ok := o.Span()
 	if !ok {
@@ -347,14 +349,14 @@ var FormsVersion = sync.OnceValue(func() string {
 	add := func(f productForm) {
 		for _, f := range []productForm{f, f.inParts()} {
 			k, err := f.kernel()
-			if err != nil { // the product that uses this kernel will report the error
+			if err != nil { // the planner reports the error when the kernel is used
 				fmt.Fprintln(h, err)
 				continue
 			}
 			fmt.Fprintf(h, "%d %d\n%s", k.StaticShared, k.DynShared, k.PTX)
 		}
 	}
-	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} { // F32 stands for tf32
+	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} { // the kernels for F32 multiply in tf32
 		for _, t := range tensorForms {
 			s := tensorSpec{typ: typ, out: typ, form: t.forType(typ), a: tensorLoad{vector: 16 / typ.Size(), alongK: true}, b: tensorLoad{vector: 16 / typ.Size()}, store: storePieces}
 			add(s)

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// choices returns the choices for which the planner of o calls its Chooser. The chooser leaves each
-// choice to the model.
+// choices plans o and returns the choices that the planner offers to its Chooser. The Chooser
+// leaves each choice to the model.
 func choices(t *testing.T, g *GPU, o ProductOperands, scratch Scratch) (list []*Choice) {
 	t.Helper()
 	o.Choose = func(c *Choice) (Form, bool) {
@@ -25,14 +25,14 @@ func choices(t *testing.T, g *GPU, o ProductOperands, scratch Scratch) (list []*
 	return list
 }
 
-// TestChosenForms checks that every form that a chooser may choose gives the right results, and
-// that a trial does not change the results.
+// TestChosenForms computes products with every form that a Chooser may choose. The results must be
+// right. A trial must not change the results.
 func TestChosenForms(t *testing.T) {
 	const f32, bf16 = dtype.F32, dtype.BF16
 	for _, c := range []struct {
 		name    string
 		a, b    dtype.Type
-		d       [4]int // batch, m, n, k
+		d       [4]int // sizes of batch, m, n and k
 		strided bool   // rows begin at misaligned addresses
 		more    func(m *machine, o *ProductOperands)
 		forms   int
@@ -117,9 +117,9 @@ func TestChosenForms(t *testing.T) {
 	}
 }
 
-// TestChoicesTake checks, for every shape and storage order, that each form worth measuring can be
-// written to a file and read back. It also checks that a form from a file is refused if it does not
-// fit the product.
+// TestChoicesTake checks the forms worth measuring for every shape and storage order. Each must
+// survive being written to a file and read back. A form that does not fit the product must be
+// refused.
 func TestChoicesTake(t *testing.T) {
 	sizes, seen := []int{2, 16, 33, 200, 1000}, map[string]Product{}
 	for _, g := range []*GPU{a100, GPUOf(89, "", 16)} {
@@ -160,8 +160,8 @@ func TestChoicesTake(t *testing.T) {
 	}
 }
 
-// TestChoiceOfManyParts checks that a form is refused if its parts would need more memory than a
-// planner ever requests.
+// TestChoiceOfManyParts offers forms whose partial sums would need more memory than a planner ever
+// requests. They must be refused.
 func TestChoiceOfManyParts(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
 		o := ProductOperands{Out: fake(typ, 1, 4096, 4096), A: fake(typ, 1, 4096, 4096), B: fake(typ, 1, 4096, 4096), Counters: fakeCounters}
@@ -184,8 +184,8 @@ func TestChoiceOfManyParts(t *testing.T) {
 	}
 }
 
-// TestChoiceOfNoForm checks that the model's plan is used if a chooser returns the form of another
-// product.
+// TestChoiceOfNoForm lets a Chooser return the form of another product. The model's plan must be
+// used.
 func TestChoiceOfNoForm(t *testing.T) {
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 64, 64), A: fake(dtype.BF16, 1, 64, 64), B: fake(dtype.BF16, 1, 64, 64), Counters: fakeCounters}
 	want, err := MatMulSplit(a100, o, fakeScratch)
@@ -201,7 +201,7 @@ func TestChoiceOfNoForm(t *testing.T) {
 	if _, err := c.Trial(Form{}, fakeScratch); err == nil {
 		t.Error("a trial of no form")
 	}
-	// If k is 0, the chooser is not called.
+	// With a k of 0 the Chooser must not be called.
 	o.A, o.B = fake(dtype.BF16, 1, 64, 0), fake(dtype.BF16, 1, 0, 64)
 	if list := choices(t, a100, o, fakeScratch); len(list) > 0 {
 		t.Errorf("%v", list[0].Product())

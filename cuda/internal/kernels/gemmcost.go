@@ -11,21 +11,21 @@ import (
 // on devices of compute capability 8.0 and 9.0 (Luo and others, 2024, arXiv:2402.13499, section 4).
 const latency = 800
 
-// launchSeconds is the assumed cost of one more launch, for a kernel that copies an operand before
-// the product. On hardware, two events on a stream without host work between them are some
-// microseconds apart.
+// launchSeconds is the assumed time of an additional launch, which copies an operand before the
+// product. On hardware, two events on a stream without host work between them are some microseconds
+// apart.
 const launchSeconds = 3e-6
 
 // stepClocks returns the clock cycles that a multiprocessor needs for one step of k of one block.
-// It also returns the name of the unit that limits the speed. All blocks of a multiprocessor share
-// the tensor cores, shared memory and the bandwidth to the cache.
+// It also returns the name of the hardware unit that limits the speed. All blocks of a
+// multiprocessor share the tensor cores, shared memory and the bandwidth to the cache.
 func (g *GPU) stepClocks(s tensorSpec) (clocks float64, bound string) {
 	f := s.form
 	wm, wn := f.warp()
-	// tf32 runs at half the rate of 16-bit types
+	// tensor cores multiply tf32 at half the rate of 16-bit types
 	mma := float64(f.bm*f.bn*f.bk) / (g.Tensor * 2 / float64(s.typ.Size()))
 	// The warps read fragments from shared memory, and copies write tiles to it. Reads and writes
-	// move 128 bytes a clock each.
+	// each move 128 bytes in a clock cycle.
 	copied := float64(s.staged())
 	moved := float64(f.bk * (f.bm*s.a.memory(s.typ).Size() + f.bn*s.b.memory(s.typ).Size()))
 	read := float64(f.warpsM * f.warpsN * (wm + wn) * f.bk * s.typ.Size())
@@ -45,7 +45,7 @@ func (g *GPU) stepClocks(s tensorSpec) (clocks float64, bound string) {
 }
 
 // slots estimates how many instructions a warp issues in a step of k: multiplications, reads of
-// fragments, copies and counters. TestProductModelSlots compares the estimate with the machine
+// fragments, copies and loop counters. TestProductModelSlots compares the estimate with the machine
 // code.
 func (s tensorSpec) slots() float64 {
 	f := s.form
@@ -75,7 +75,7 @@ func (s tensorSpec) slots() float64 {
 }
 
 // fits reports whether the sums leave enough registers for the copies. Many small copies need many
-// registers. Copies that pass through registers need even more.
+// registers, and copies through registers need even more.
 func (s tensorSpec) fits() bool {
 	f := s.form
 	if s.singly(s.a) || s.singly(s.b) {
@@ -96,20 +96,20 @@ func (s tensorSpec) fits() bool {
 	return f.threads() == 128 || units <= 12
 }
 
-// units returns how many copies of an operand a thread starts in a step of k.
+// units returns the number of copies that a thread starts for an operand in a step of k.
 func (s tensorSpec) units(l tensorLoad, outer int) int {
 	return ceilDiv(outer*s.form.bk, s.unit(l)*s.form.threads())
 }
 
-// resident returns how many blocks fit on a multiprocessor at once.
+// resident returns the number of blocks that fit on a multiprocessor at once.
 func (g *GPU) resident(s tensorSpec) int {
 	f := s.form
 	return min(s.blocks(), g.Shared/(s.shared()+1<<10), 1536/f.threads())
 }
 
-// cost returns the predicted time, in seconds, of a product with division d, and the name of what
-// limits it. The time is that of the multiprocessor with the most blocks, plus the time for joining
-// parts. Memory bandwidth sets a lower bound.
+// cost returns the predicted time in seconds of a product with division d, and the name of what
+// limits it. The time is that of the multiprocessor with the most blocks, plus the time for adding
+// up partial sums. Memory bandwidth sets a lower bound.
 func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float64, bound string) {
 	f, held := s.form, g.resident(s)
 	if held < 1 {
@@ -123,7 +123,7 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	// A block's copies run stages-1 steps ahead of its multiplications. A step takes at least the
 	// time in which its copies arrive.
 	pace := max(step, latency/(float64(s.stages()-1)*together))
-	if s.singly(s.a) || s.singly(s.b) { // each step waits for loads that pass through registers
+	if s.singly(s.a) || s.singly(s.b) { // each step waits for copies through registers
 		pace = max(pace, latency*float64(f.bk/16)/together)
 	}
 	if pace > step {
@@ -131,15 +131,15 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	}
 	up := func(blocks, k int) float64 { return float64(ceilDiv(blocks, g.Cores) * ceilDiv(k, f.bk)) }
 	turns := up(whole, k) + up(rest*parts, min(k, d.chunk))
-	// While a tile's first copies arrive, and while its results are stored, the block does not
-	// multiply. Meanwhile only other blocks of its multiprocessor multiply. A block that loops over
+	// While the first copies of a tile arrive, and while its results are stored, the block does not
+	// multiply. Only other blocks of the multiprocessor multiply then. A block that loops over
 	// tiles waits only for the copies of its first tile.
 	again := max(1, float64(maxBlocks)/float64(held))
 	waits, stores := 2.0*latency*again, float64(f.bm*f.bn*s.out.Size())/64*again
 	if s.loop {
 		waits = 2 * latency
 	}
-	if s.storesLater() { // The results wait in shared memory, and are stored during the next tile.
+	if s.storesLater() { // The results stay in shared memory, and are stored during the next tile.
 		results := f.bm * f.bn * s.out.Size()
 		left := max(0, results-s.laterBytes()*ceilDiv(k, f.bk))
 		stores = float64(results)/64 + again*(float64(results)/128+float64(left)/64)
@@ -165,19 +165,19 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	return seconds, bound
 }
 
-// joining returns the time, in seconds, that it takes to add up the sums of the parts. Every block
-// writes its sums. The last block at a tile increments the counter, waits for one read, and reads
-// the sums of all parts at 64 bytes a clock. If the blocks of a tile share this work, each block
-// waits once more, until all blocks of the tile have written. It then adds its share of the parts
-// in order.
+// joining returns the time in seconds to add up partial sums. Every block writes its sums. The last
+// block of a tile increments the counter, waits for one read, and reads the partial sums of all
+// blocks at 64 bytes a clock cycle. If the blocks of a tile share this work, each block waits once
+// more, until all blocks of the tile have written. It then adds its share of the sums in order.
 func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
-	tileBytes := float64(parts * s.partBytes()) // bytes of the sums of a tile, over all parts
+	tileBytes := float64(parts * s.partBytes()) // bytes of all partial sums of a tile
 	tilesF, rate := float64(tiles)*tileBytes, g.Bandwidth
 	if tilesF < float64(g.Cache)/2 {
 		rate = g.CacheRate * g.Clock
 	}
 	if s.share {
-		vectors := ceilDiv(s.partBytes()/16, parts) // number of vectors that one block adds up
+		// number of vectors whose partial sums one block adds up
+		vectors := ceilDiv(s.partBytes()/16, parts)
 		each := float64(ceilDiv(tiles*parts, g.Cores))
 		read := max(tilesF/rate, each*float64(vectors*parts)*16/64/g.Clock)
 		add := each * float64(ceilDiv(vectors, s.form.threads())*parts) * shareAdd
@@ -187,13 +187,14 @@ func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 	return tilesF/rate + read + 3*latency/g.Clock
 }
 
-// shareAdd is the number of clocks in which a warp adds four sums of a part to its own sums, if no
-// other warp is on its scheduler. One iteration of the loop adds shareAhead parts. It takes 56
-// instructions and one latency of shared memory.
+// shareAdd is the number of clock cycles in which a warp adds four partial sums to its own sums, if
+// no other warp uses its scheduler. One iteration of the loop adds the sums of shareAhead parts. It
+// takes 56 instructions and one latency of shared memory.
 const shareAdd = 11
 
-// moved returns the bytes that pass between memory and the multiprocessors. Each wave of blocks
-// reads an operand once and shares it through the cache. The results are written once.
+// moved returns the number of bytes that pass between memory and the multiprocessors. The blocks
+// that run at the same time (a wave) read an operand once and share it through the cache. The
+// results are written once.
 func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	f := s.form
 	wave := g.Cores * g.resident(s)
@@ -208,7 +209,7 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	if !s.oneB {
 		b *= float64(batch)
 	}
-	// Each group of rows reads operand b again, and each wave along n reads operand a again. An
+	// Operand b is read again for each group of rows, and operand a again for each wave along n. An
 	// operand that the cache holds is read once.
 	againA, againB := float64(ceilDiv(ceilDiv(n, f.bn), wide)), float64(ceilDiv(ceilDiv(m, f.bm), high))
 	if a < float64(g.Cache)/2 {
@@ -218,15 +219,14 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 		againB = 1
 	}
 	out := float64(batch * m * n * s.out.Size())
-	if inParts { // the model counts these stores in the time for adding up parts
+	if inParts { // the model counts these stores in the time for adding up partial sums
 		out = 0
 	}
 	return a*againA + b*againB + out
 }
 
-// product is the input of the choice of a form, and chosenForm its result. The field spec is the
-// kernel's specification without a form. If share is true, the blocks of a tile may share the work
-// of adding up the parts.
+// product holds everything on which the model's choice of a form depends, and chosenForm is the
+// choice. The field spec is the kernel's specification without a form.
 type product struct {
 	spec           tensorSpec
 	batch, m, n, k int
@@ -239,17 +239,18 @@ type chosenForm struct {
 	seconds float64
 }
 
-// chosenForms caches choices of forms. A choice takes some microseconds, and each training step
-// repeats the choices of the step before.
+// chosenForms caches the model's choices. A choice takes some microseconds, and each training step
+// repeats the choices of the previous step.
 type chosenForms struct {
 	mu    sync.RWMutex
 	forms map[product]chosenForm
 }
 
-// keptForms limits the size of the cache, for programs whose shapes never repeat.
+// keptForms is the largest size of this cache, because the shapes of some programs never repeat.
 const keptForms = 4096
 
-// choose returns the cheapest form and its division. If split is false, k is not divided.
+// choose returns the cheapest form and its division. If split is false, sums over k are not
+// divided.
 func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorSpec, d division, seconds float64) {
 	p, kept := product{s, batch, m, n, k, split}, g.chosen
 	kept.mu.RLock()
@@ -268,16 +269,15 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 }
 
 // costTolerance bounds the predicted time of a chosen form, as a multiple of the shortest predicted
-// time. Measurements of published kernels differ from the model by more than this factor, so
+// time. The model's predictions for published kernels are wrong by more than this factor, so
 // smaller differences mean little.
 const costTolerance = 1.03
 
-// compare returns the cheapest form. Forms whose costs differ by less than the factor costTolerance
-// count as equal. Among equal forms it returns the form that spends the least time on adding up
-// parts. Parts need memory, and the model's estimate of this time is the least certain: the
-// published kernels to which it was compared do not have parts. If these times are equal too, it
-// returns the first form. Forms are sorted by the bytes they read, and the divisions of a form by
-// their parts.
+// compare returns the cheapest form. Costs within a factor of costTolerance count as equal. Among
+// these forms it returns the one with the least time for adding up partial sums. Partial sums need
+// memory, and the estimate of their time is uncertain: the model was compared with published
+// kernels, which have none. If these times are equal too, it returns the first form. Forms are
+// sorted by the bytes that they read, and the divisions of a form by the number of parts.
 func (g *GPU) compare(p product) chosenForm {
 	var all []chosenForm
 	fastest := math.Inf(1)
@@ -326,11 +326,11 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 	}
 }
 
-// divisions lists ways to divide a product. The number of parts is chosen such that their blocks
-// fill all multiprocessors once, or several times. A product that is bound by memory may need only
-// some of the multiprocessors. With blocks for only these, fewer parts have to be added up. For a
-// single matrix, some tiles may stay undivided: the largest number that all multiprocessors share
-// evenly, or one less per multiprocessor.
+// divisions lists ways to divide the sums over k among blocks. The number of parts is chosen such
+// that the blocks fill all multiprocessors once, or several times. A product that is bound by
+// memory may need only some of the multiprocessors. With blocks for only these, fewer partial sums
+// have to be added up. For a single matrix, some tiles may stay undivided: the largest number that
+// all multiprocessors share evenly, or one less per multiprocessor.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {
@@ -359,21 +359,21 @@ func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division
 	return list
 }
 
-// mostEach is the largest number of blocks for parts of tiles on each multiprocessor.
+// mostEach is the largest number of blocks with partial sums on each multiprocessor.
 const mostEach = 16
 
 // tensorPlan is the plan of a product on tensor cores.
 type tensorPlan struct {
 	tensorSpec
 	division
-	seconds float64 // time that the model predicts, including copies of operands
-	// whether the operand is first copied so that its rows begin at multiples of 16 bytes
+	seconds float64 // time that the model predicts, including that of copying operands
+	// whether an operand is first copied, so that its rows begin at multiples of 16 bytes
 	realignA, realignB bool
 }
 
-// choosePlan does the same as choose, for operands that may be copied first. An operand that would
-// otherwise be loaded element by element is copied if the copy costs less than such loads. If share
-// is true, the blocks of a tile may share the work of adding up its parts.
+// choosePlan is choose for operands that may be copied first. An operand that would be loaded
+// element by element is copied if that takes less time. If share is true, the blocks of a tile may
+// share the work of adding up partial sums.
 func (g *GPU) choosePlan(out, a, b Operand, split, share bool) (best tensorPlan) {
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	split = split && batch <= maxGridY
@@ -387,15 +387,15 @@ func (g *GPU) choosePlan(out, a, b Operand, split, share bool) (best tensorPlan)
 	return best
 }
 
-// realignment says which operands are copied first, and what the copies cost. The field spec is the
-// specification of the remaining product, without a form.
+// realignment says which operands are copied first, and the time of the copies. The field spec is
+// the specification of the product that follows, without a form.
 type realignment struct {
 	a, b    bool
 	spec    tensorSpec
 	seconds float64
 }
 
-// realignments lists the ways to copy operands first. The first entry copies none.
+// realignments lists the ways to copy operands before the product. The first entry copies none.
 func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
 	s, _ := tensorSpecFor(out, a, b)
 	batch, whole := out.Shape.At(0), 16/s.typ.Size()

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// product runs one form on the emulator, with a bias if there is one. It compares each result with
-// the float64 sum of the stored operands. The bound is (k/8+2)·2⁻²³ times the sum of absolute
+// product computes a product with the kernel s on the emulator, with a bias if there is one. It
+// compares each result with a float64 sum. The bound is (k/8+2)·2⁻²³ times the sum of absolute
 // products, plus the rounding error of the store. A tensor-core instruction adds eight or more
 // products to a sum, with one truncation.
 func (m *machine) product(what string, s tensorSpec, c, x, y Operand, bias ...Operand) {
@@ -33,8 +33,8 @@ func (m *machine) product(what string, s tensorSpec, c, x, y Operand, bias ...Op
 	m.nearProduct(fmt.Sprintf("%s (%s)", what, s.name()), o)
 }
 
-// nearProduct compares a product of floats with the float64 sum. If TF32 is permitted, the factors
-// of that sum are rounded to tf32.
+// nearProduct compares a product of floats with float64 sums. If TF32 is permitted, the factors of
+// these sums are first rounded to tf32.
 func (m *machine) nearProduct(what string, o ProductOperands) {
 	m.t.Helper()
 	c, k, n := o.Out, o.A.Shape.At(2), o.Out.Shape.At(2)
@@ -70,13 +70,13 @@ func (m *machine) nearProduct(what string, o ProductOperands) {
 	}
 }
 
-// TestTensorForms checks every form with matrices whose sizes are not all multiples of its tile, in
-// each storage order.
+// TestTensorForms computes products with every form, in each storage order. The sizes of the
+// matrices are not all multiples of the tile.
 func TestTensorForms(t *testing.T) {
 	for i, f := range tensorForms {
 		for j, orders := range []string{"NN", "NT", "TN", "TT"} {
 			if f.bm*f.bn > 1<<13 && (i+j)%2 != 0 {
-				continue // large forms are tested with half of the orders
+				continue // large forms are tested with only half of the storage orders
 			}
 			typ := []dtype.Type{dtype.BF16, dtype.F16}[(i+j)%2]
 			t.Run(fmt.Sprint(f, " ", orders), func(t *testing.T) {
@@ -93,8 +93,8 @@ func TestTensorForms(t *testing.T) {
 	}
 }
 
-// TestTensorEdges tests every way to load and to store: rows of any length, strides, a misaligned
-// start, an empty k and an empty batch.
+// TestTensorEdges covers every way to load operands and to store results: rows of any length,
+// strides, a misaligned start, an empty k and an empty batch.
 func TestTensorEdges(t *testing.T) {
 	small := tensorForms[len(tensorForms)-1]
 	for _, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, small} {
@@ -106,8 +106,8 @@ func TestTensorEdges(t *testing.T) {
 				m.product(fmt.Sprint(orders, d), tensorSpec{form: f}, m.tensor(dtype.BF16, dense(1, d[0], d[1]), d[2]%2), x, y)
 			}
 		}
-		// These cases have padded rows, which begin at multiples of 16 bytes. The last copy of a
-		// row has fewer than 16 bytes.
+		// These rows are padded and begin at multiples of 16 bytes. The last copy of a row has
+		// fewer than 16 bytes.
 		padded := func(r, c, ld int) shape.Layout { return strided([]int{2, r, c}, []int{r * ld, ld, 1}) }
 		m := newMachine(t)
 		x, y := m.random(m.tensor(dtype.F16, padded(20, 43, 48), 0)), m.random(m.tensor(dtype.F16, padded(43, 37, 40), 0))
@@ -119,8 +119,8 @@ func TestTensorEdges(t *testing.T) {
 	}
 }
 
-// TestTensorSpecials checks that NaN and infinities in a row of a, or in a column of b, affect only
-// the results of that row or column.
+// TestTensorSpecials puts NaN and infinities into a row of a, or a column of b. They must affect
+// only the results of that row or column.
 func TestTensorSpecials(t *testing.T) {
 	for _, f := range []tensorForm{tensorForms[0], tensorForms[len(tensorForms)-1]} {
 		m := newMachine(t)
@@ -140,9 +140,9 @@ func TestTensorSpecials(t *testing.T) {
 	}
 }
 
-// TestTensorOddRows tests rows of an odd length. They are copied in pairs, and every second row is
-// handled separately. The cases are rows along k and along m, every remainder of rows, a batch,
-// parts of k, and a NaN before a row.
+// TestTensorOddRows computes products of rows with an odd length. They are copied in pairs of
+// elements, and every second row is handled separately. The cases are rows along k and along m,
+// every remainder of rows, a batch, divided sums, and a NaN before a row.
 func TestTensorOddRows(t *testing.T) {
 	for _, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, {128, 128, 32, 2, 2, 3, 2}} {
 		for _, orders := range []string{"NN", "TN"} {
@@ -164,8 +164,8 @@ func TestTensorOddRows(t *testing.T) {
 			}
 		}
 	}
-	// The element before an odd row is the last element of another row. A NaN there must stay in
-	// that row.
+	// The element before an odd row is the last element of another row. A NaN there must not affect
+	// the odd row.
 	m := newMachine(t)
 	old := m.read(m.random(m.tensor(dtype.BF16, dense(1, 66, 33), 0)))
 	x := m.fill(m.tensor(dtype.BF16, dense(1, 66, 33), 0), func(i int) uint64 {
@@ -176,7 +176,7 @@ func TestTensorOddRows(t *testing.T) {
 	})
 	y := m.random(m.tensor(dtype.BF16, dense(1, 33, 16), 0))
 	m.product("no number", tensorSpec{form: tensorForm{64, 64, 32, 2, 2, 3, 4}}, m.tensor(dtype.BF16, dense(1, 66, 16), 0), x, y)
-	// These cases multiply such rows again, divided into parts of k.
+	// These cases divide the sums of such rows among blocks.
 	for _, orders := range []string{"NN", "TN"} {
 		m := newMachine(t)
 		c, x := m.tensor(dtype.BF16, dense(1, 67, 24), 0), m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 1, 67, 161), 0))
@@ -189,9 +189,9 @@ func TestTensorOddRows(t *testing.T) {
 	}
 }
 
-// TestTensorRealigned checks when operands are copied first. An operand that would be loaded
-// element by element is copied to rows aligned to 16 bytes if the copy costs less. A matrix that
-// the whole batch shares is copied once.
+// TestTensorRealigned checks which operands are copied first. An operand that would be loaded
+// element by element must be copied to rows aligned to 16 bytes if that takes less time. A matrix
+// that the whole batch shares must be copied once.
 func TestTensorRealigned(t *testing.T) {
 	for _, c := range []struct {
 		orders  string
@@ -199,13 +199,17 @@ func TestTensorRealigned(t *testing.T) {
 		want    int    // number of launches
 		biggest string
 	}{
-		{"NT", [4]int{1, 4096, 4096, 1025}, 3, "krkr"}, // both operands have an odd k
-		{"NN", [4]int{1, 4096, 50257, 768}, 2, "kor"},  // weights of an odd number of columns
-		{"NN", [4]int{1, 8192, 768, 50257}, 1, "k2ro"}, // the gradient of logits times the weights
-		// the gradient of logits, transposed, times the activations
+		// Both operands have an odd k.
+		{"NT", [4]int{1, 4096, 4096, 1025}, 3, "krkr"},
+		// Weights have an odd number of columns.
+		{"NN", [4]int{1, 4096, 50257, 768}, 2, "kor"},
+		// This is the gradient of logits times the weights.
+		{"NN", [4]int{1, 8192, 768, 50257}, 1, "k2ro"},
+		// this is the gradient of logits, transposed, times the activations
 		{"TN", [4]int{1, 50257, 768, 8192}, 1, "o2ro"},
-		{"N0", [4]int{8, 1024, 1025, 768}, 2, "kor"}, // the whole batch shares one matrix
-		{"NN", [4]int{1, 64, 65, 64}, 1, "ko1"},      // too small to be worth another launch
+		{"N0", [4]int{8, 1024, 1025, 768}, 2, "kor"}, // the batch shares one matrix b
+		// the product is too small to be worth another launch
+		{"NN", [4]int{1, 64, 65, 64}, 1, "ko1"},
 	} {
 		x := fake(dtype.BF16, c.d[0], c.d[1], c.d[3])
 		y := fake(dtype.BF16, c.d[0], c.d[3], c.d[2])
@@ -219,7 +223,7 @@ func TestTensorRealigned(t *testing.T) {
 			t.Errorf("%s %v: %s, want %s", c.orders, c.d, name, c.biggest)
 		}
 	}
-	// If launches cost nothing, small operands are copied too. The results must be right.
+	// If launches cost nothing, even small operands are copied. The results must be right.
 	for _, orders := range []string{"NT", "NN", "TT", "N0"} {
 		m := newMachine(t)
 		batch := 1

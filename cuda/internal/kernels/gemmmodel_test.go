@@ -12,12 +12,14 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// inWholeCopies returns a specification with form f in which every copy moves 16 bytes.
+// inWholeCopies returns the specification of a kernel with form f, in which every copy moves 16
+// bytes.
 func inWholeCopies(f tensorForm) tensorSpec {
 	return tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: f, a: tensorLoad{true, 8, false, false}, b: tensorLoad{false, 8, false, false}, store: storePieces}
 }
 
-// publishedKernels lists kernels of other projects that use mma.sync, with published rates.
+// publishedKernels lists product kernels of other projects that use mma.sync, with their published
+// speeds.
 func publishedKernels() []struct {
 	name    string
 	gpu     *GPU
@@ -27,9 +29,9 @@ func publishedKernels() []struct {
 	source  string
 } {
 	a100, h100, ada := GPUOf(80, "", 0), GPUOf(90, "", 0), GPUOf(89, "GeForce RTX 4090", 0)
-	h100.Clock = 1.98e9 // the highest clock, because the source names none
+	h100.Clock = 1.98e9 // the highest clock rate, because the source does not state one
 	workstation := GPUOf(120, "RTX PRO 6000", 188)
-	workstation.Clock = 1.02e9 // the profiler used for the measurement fixes this clock
+	workstation.Clock = 1.02e9 // the profiler that made the measurement fixes this clock rate
 	tflops := func(m, n, k int, rate float64) float64 { return 2 * float64(m) * float64(n) * float64(k) / rate / 1e12 }
 	return []struct {
 		name    string
@@ -51,8 +53,8 @@ func publishedKernels() []struct {
 	}
 }
 
-// TestProductModelPublished checks that the model that chooses forms predicts the times of
-// published kernels within 10 %.
+// TestProductModelPublished checks that the cost model predicts the times of published kernels
+// within 10 %.
 func TestProductModelPublished(t *testing.T) {
 	for _, p := range publishedKernels() {
 		got, bound := p.gpu.cost(inWholeCopies(p.form), 1, p.m, p.n, p.k, undivided(p.k))
@@ -63,8 +65,8 @@ func TestProductModelPublished(t *testing.T) {
 	}
 }
 
-// TestGPUOf checks the rates of devices that are not listed. Such a device gets the rates of the
-// device listed before it, with its own number of multiprocessors. All cards except GeForce add in
+// TestGPUOf checks the rates of devices that are not listed. They must be those of the device
+// listed before, with their own number of multiprocessors. All cards except GeForce must add in
 // float32 at the full rate.
 func TestGPUOf(t *testing.T) {
 	for _, c := range []struct {
@@ -85,16 +87,16 @@ func TestGPUOf(t *testing.T) {
 	}
 }
 
-// modelled is a product in the training step of a network.
+// modelled is a matrix product in the training step of a network.
 type modelled struct {
 	network, name string
 	// storage orders of a and b: N for row-major, T for column-major; lower-case n and t if the
 	// whole batch shares one matrix
 	orders         string
 	batch, m, n, k int
-	// whether a bias is added to the results, or the gradient of the bias is computed with them
+	// whether a bias is added to the results, or the gradient of a bias is computed with them
 	bias bool
-	wide bool // the results are float32
+	wide bool // whether the results are float32
 }
 
 // modelledProducts lists the products of GPT-2 124M on 8×1024 tokens, and of ResNet-50 on 64 images
@@ -129,15 +131,15 @@ func modelledProducts() []modelled {
 
 // convolution returns the products with which package tensor computes a convolution of 64 images
 // (tensor/convproduct.go). The matrix of an image's columns (im2col) has a row for each element of
-// a window. It may take no more memory than the inputs and outputs, which decides how many images
-// are handled together. If a window has many positions in an image, each image is a matrix of a
-// batch. Gradients of elements in several windows are added in float32. Gradients of the weight
-// from several parts of the images are also added in float32.
+// a window. This matrix may take no more memory than the inputs and outputs, which limits how many
+// images are multiplied together. If a window has many positions in an image, each image is a
+// matrix of a batch. Gradients of elements in several windows, and gradients of the weight from
+// several groups of images, are added in float32.
 func convolution(name string, side, in, out, kernel int) []modelled {
 	const images = 64
 	places, k, input := side*side, in*kernel*kernel, in*side*side
 	if kernel == 7 {
-		input *= 4 // the stride of the windows is two
+		input *= 4 // with a stride of 2, the input has four times as many elements as the output
 	}
 	atOnce := func(size int) int {
 		ends := images * (input + out*places) * size
@@ -158,7 +160,7 @@ func convolution(name string, side, in, out, kernel int) []modelled {
 		{"ResNet-50", name + ", dW", "NT", 1, out, k, atOnce(2) * places, false, atOnce(2) < images}}
 }
 
-// plan returns the planner's choice for a product on a device.
+// plan returns the planner's choice for the product on a device.
 func (p modelled) plan(g *GPU) tensorPlan {
 	operand := func(order byte, rows, columns int) Operand {
 		o := fake(dtype.BF16, p.batch, rows, columns)
@@ -177,18 +179,17 @@ func (p modelled) plan(g *GPU) tensorPlan {
 	return g.choosePlan(out, operand(p.orders[0], p.m, p.k), operand(p.orders[1], p.k, p.n), true, !p.bias)
 }
 
-// bounds returns two lower bounds of a product's time. The first bound depends only on the device:
-// the time of all multiplications at the rate of mma.sync, or of moving all operands once. The
-// second bound also counts the costs that every kernel of the form has. These are the
-// multiprocessors that idle in the last wave, and the slowest unit in each step of k. They also are
-// one latency before the first multiplication, one latency after the last store, and the transfer
-// of the parts' sums at the cache's full rate.
+// bounds returns two lower bounds of the product's time. The first depends only on the device. It
+// is the time of all multiplications at the rate of mma.sync, or of moving all operands once. The
+// second also counts unavoidable costs of the chosen form: idle multiprocessors at the end, and the
+// slowest hardware unit in each step of k. It also counts one latency before the first
+// multiplication, one after the last store, and the transfer of partial sums at the cache's rate.
 func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	flops, moved := float64(p.batch*p.m*p.n)*float64(p.k), p.batch*(p.m*p.k+p.k*p.n+p.m*p.n)
 	if p.wide {
 		moved += p.batch * p.m * p.n
 	}
-	if p.orders[0] > 'Z' { // the whole batch shares one matrix a
+	if p.orders[0] > 'Z' { // all products of the batch have the same matrix a
 		moved -= (p.batch - 1) * p.m * p.k
 	}
 	bytes := 2 * float64(moved)
@@ -208,7 +209,7 @@ func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	return roof, max(roof, own)
 }
 
-// limits returns what limits the product's speed according to the model.
+// limits returns the name of what limits the product's speed according to the model.
 func (p modelled) limits(g *GPU, plan tensorPlan) string {
 	_, bound := g.cost(plan.tensorSpec, p.batch, p.m, p.n, p.k, plan.division)
 	switch parts := plan.division.parts(p.k); {
@@ -269,9 +270,9 @@ sums are read.
 | --- | --- | --- | --- | --- |
 `
 
-// TestProductModel writes a table of the planner's choice for each product of two networks. It
-// shows how close the choice comes to two bounds on its time. If a number changes, the test fails
-// until -update accepts the new page.
+// TestProductModel writes a table of the planner's choice for each product of two networks, and
+// compares it with two bounds on the time. If a number changes, the test fails until the option
+// -update writes a new page.
 func TestProductModel(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprintf(&b, productPage, "`")
@@ -283,7 +284,9 @@ func TestProductModel(t *testing.T) {
 	names := []string{"A100", "RTX 4090", "H100", "RTX 5090"}
 	fmt.Fprintf(&b, "\n## Networks\n\nGPT-2 124M takes 8×1024 tokens, ResNet-50 64 images.\n\n| product | m×n×k | %s |\n| --- | --- | --- | --- | --- | --- |\n", strings.Join(names, " | "))
 	var total, roofs, owns [4]float64
-	var low [2][4]int // number of products below 0.9 of the first bound, and below 0.9 of the second bound
+	// Number of products below 0.9 of the first bound, and below 0.9 of the second bound, for each
+	// device.
+	var low [2][4]int
 	least := [4]float64{1, 1, 1, 1}
 	products := modelledProducts()
 	for _, p := range products {
@@ -335,8 +338,8 @@ func TestProductModel(t *testing.T) {
 	}
 }
 
-// TestProductModelSlots checks that the model's count of instructions agrees with the machine code
-// within a quarter.
+// TestProductModelSlots compares the model's estimate of instructions with the machine code. They
+// must agree within a quarter.
 func TestProductModelSlots(t *testing.T) {
 	ptxas, nvdisasm := tool(t, "ptxas", "FLAMBEAU_PTXAS"), tool(t, "nvdisasm", "FLAMBEAU_NVDISASM")
 	if ptxas == "" || nvdisasm == "" {
@@ -367,8 +370,8 @@ func TestProductModelSlots(t *testing.T) {
 	}
 }
 
-// TestProductModelAlwaysChooses checks that every shape and storage order gets a form, and that no
-// part is empty.
+// TestProductModelAlwaysChooses plans products of every shape and storage order. The model must
+// choose a form for each, and no block may have an empty part of k.
 func TestProductModelAlwaysChooses(t *testing.T) {
 	sizes := []int{1, 2, 3, 16, 31, 33, 64, 65, 200, 1000}
 	for _, g := range []*GPU{GPUOf(80, "", 0), GPUOf(89, "", 16)} {

@@ -6,32 +6,32 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// A product may be divided along k: the blocks of a tile then sum up one part of k each. Either all
-// tiles are divided, or only the last tiles. If the last tiles were not divided, they would occupy
-// a few multiprocessors while all others are idle. The whole product is one launch. Each block
-// stores its sums in scratch memory and increments the counter of its tile. The last block to do so
-// adds the sums of all parts in the order of the parts, and finishes the tile. The result therefore
-// does not depend on which block is the last. No block waits for another, so the blocks need not
-// run at the same time.
+// Blocks may divide the sums of a product: each block of a tile then sums over one part of k.
+// Either all tiles are divided, or only the last tiles. If the last tiles were not divided, they
+// would occupy a few multiprocessors while all others are idle. The whole product is one launch.
+// Each block stores its partial sums in scratch memory and increments the counter of its tile. The
+// last block to do so adds the partial sums in the order of the parts, and finishes the tile. The
+// result therefore does not depend on which block is the last. No block waits for another, so the
+// blocks need not run at the same time.
 //
 // The last block sees everything that the tile's earlier blocks wrote, for three reasons. A barrier
-// orders the threads of a block before the thread that increments the counter. The atomic operation
-// of the increment releases and acquires at device scope. A second barrier orders that operation
-// before the reads of all threads (PTX ISA, "Memory Consistency Model", causality order).
+// orders the threads of a block before the thread that increments the counter. The atomic increment
+// releases and acquires at device scope. A second barrier orders the increment before the reads of
+// all threads (PTX ISA, "Memory Consistency Model", causality order).
 
-// A Counters function returns the address of [CounterWords] words of 32 bits, for the launches of
-// one stream. The launches of a stream run one after the other. The words are zero before the first
-// launch, and zero again after each launch, because the last block of a tile resets the tile's
-// word. A launch that fails while it runs makes the context unusable.
+// A Counters function returns the address of [CounterWords] words of 32 bits for one stream, whose
+// launches run one after the other. The words are zero before the first launch, and zero again
+// after each launch, because the last block of a tile resets the tile's word. A launch that fails
+// while it runs makes the context unusable.
 type Counters func() (addr uint64, err error)
 
-// CounterWords is the largest number of tiles of a product that may be divided along k.
+// CounterWords is the largest number of tiles whose sums are divided among blocks.
 const CounterWords = 4096
 
-// division says how a product is divided among blocks. In each matrix the first tiles are not
-// divided, and the field undivided is their number. The field chunk is the number of elements of k
-// that each block of a later tile sums up. The field workers is the largest number of blocks of a
-// kernel that loops over tiles.
+// division says how the sums of a product are divided among blocks. In each matrix the first tiles
+// are not divided, and the field undivided is their number. The field chunk is the number of
+// elements of k over which each block of a later tile sums. The field workers is the largest number
+// of blocks of a kernel that loops over tiles.
 type division struct{ undivided, chunk, workers int }
 
 // undivided returns the division in which no tile is divided.
@@ -39,20 +39,20 @@ func undivided(k int) division { return division{chunk: max(k, 1)} }
 
 func (d division) parts(k int) int { return max(1, ceilDiv(k, d.chunk)) }
 
-// blocks returns the number of blocks for one matrix with the given number of tiles.
+// blocks returns the number of blocks for one matrix that has the given number of tiles.
 func (d division) blocks(tiles, k int) int { return d.undivided + (tiles-d.undivided)*d.parts(k) }
 
-// productParts says where blocks store their sums, and which part this block has.
+// productParts holds the registers with which a block stores its partial sums.
 type productParts struct {
 	sums, counters ptx.Ptr
-	count          ptx.Value // number of parts into which the tile is divided
-	slot           ptx.Value // index of the tile among the divided tiles
-	// index of the block's part, or the value of count if the tile is not divided
+	count          ptx.Value // number of parts of k in this tile
+	slot           ptx.Value // index of the tile among the tiles with divided sums
+	// index of the block's part of k, or count if the tile is not divided
 	part ptx.Value
 }
 
-// declareParts declares the parameters in the order in which launchParts packs them. It returns the
-// block's tile, and the start and the length of the block's part of k.
+// declareParts declares the kernel parameters in the order in which launchParts packs them. It
+// returns the block's tile, and the start and the length of the block's part of k.
 func declareParts(b *ptx.Builder, sum ptx.Type, k ptx.Value) (q productParts, tile, start, length ptx.Value) {
 	chunk, whole, rest := b.Param("chunk", ptx.U32), b.Param("whole", ptx.U32), b.Param("rest", ptx.U32)
 	q.count = b.Param("parts", ptx.U32)
@@ -67,8 +67,8 @@ func declareParts(b *ptx.Builder, sum ptx.Type, k ptx.Value) (q productParts, ti
 	return q, one.Select(id, whole.Add(number)), start, one.Select(k, k.Sub(start).Min(chunk))
 }
 
-// partSums are sums of a thread, in whole vectors of 16 bytes. The function guard emits the code of
-// its argument. Only the threads that own these sums run that code.
+// partSums are sums of a thread, in whole vectors of 16 bytes. The function guard emits the code
+// that do emits, for the threads that have such sums only.
 type partSums struct {
 	guard func(do func())
 	list  []*ptx.Var
@@ -76,18 +76,18 @@ type partSums struct {
 
 func everywhere(do func()) { do() }
 
-// join emits the end of a tile. In a divided tile each block stores its sums. The block that does
-// so last loads the sums over all parts and runs the code that finish emits. The only block of an
+// join emits the end of a tile. In a divided tile each block stores its partial sums. The last
+// block to do so loads the total sums and runs the code that finish emits. The only block of an
 // undivided tile just runs that code. The argument thread is this thread's index among the threads
-// that own sums.
+// with sums.
 func (q productParts) join(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums, finish func()) {
 	done := b.Var(b.U32(1))
 	b.If(q.part.Lt(q.count), func() { done.Set(q.joined(b, thread, threads, groups).Select(b.U32(1), num(0))) })
 	b.If(done.Get().Ne(num(0)), finish)
 }
 
-// joined emits the code that adds up the parts. It reports whether this block is the last of the
-// tile. If so, the block's sums become the sums over all parts.
+// joined emits the code that adds up partial sums. It returns whether this block is the last of the
+// tile. If so, the block's registers get the total sums.
 func (q productParts) joined(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Value {
 	t := q.sums.Elem()
 	mine := q.storePart(b, thread, threads, groups).At(thread.Mul(num(16 / t.Size())))
@@ -119,7 +119,7 @@ func (q productParts) joined(b *ptx.Builder, thread ptx.Value, threads int, grou
 	return last
 }
 
-// sizeOfPart returns the number of elements of a part.
+// sizeOfPart returns the number of elements of a block's partial sums.
 func sizeOfPart(groups []partSums, threads int) (size int) {
 	for _, g := range groups {
 		size += len(g.list) * threads
@@ -127,9 +127,9 @@ func sizeOfPart(groups []partSums, threads int) (size int) {
 	return size
 }
 
-// eachVector calls f with each vector of 16 bytes of a thread's sums, and with the vector's address
-// in the memory of a part. There the vectors of neighbouring threads are neighbours. The argument p
-// is the address of the thread's first vector.
+// eachVector calls f with each vector of 16 bytes of a thread's sums, and with its address in the
+// memory of a block's partial sums. In memory the vectors of neighbouring threads are neighbours.
+// The argument p is the address of the thread's first vector.
 func eachVector(groups []partSums, threads int, p ptx.Ptr, f func(p ptx.Ptr, v []*ptx.Var)) {
 	at, vector := 0, 16/p.Elem().Size()
 	for _, g := range groups {
@@ -142,7 +142,8 @@ func eachVector(groups []partSums, threads int, p ptx.Ptr, f func(p ptx.Ptr, v [
 	}
 }
 
-// storePart stores the sums of this part. It returns the address of the tile's first part.
+// storePart stores this block's partial sums. It returns the address of the tile's first partial
+// sums.
 func (q productParts) storePart(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Ptr {
 	b.Comment("leave the sums of this part")
 	size := num(sizeOfPart(groups, threads))
@@ -152,7 +153,7 @@ func (q productParts) storePart(b *ptx.Builder, thread ptx.Value, threads int, g
 	return first
 }
 
-// splitMatMul plans a product that is divided along k.
+// splitMatMul plans a product whose sums over k are divided among blocks.
 func splitMatMul(f productForm, o ProductOperands, d division, scratch Scratch) ([]Launch, error) {
 	f = f.inParts()
 	batch, m, n, k := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2), o.A.Shape.At(2)
@@ -167,13 +168,13 @@ func splitMatMul(f productForm, o ProductOperands, d division, scratch Scratch) 
 	return launchParts(f, o, d, partial, counters)
 }
 
-// divisible reports whether all tiles of the product in form f can be divided along k.
+// divisible reports whether the kernel f can divide the sums of all tiles of the product.
 func (o *ProductOperands) divisible(f productForm, scratch Scratch) bool {
 	batch, m, n := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2)
 	return scratch != nil && o.mayDivide() && batch*f.tiles(m, n) <= CounterWords
 }
 
-// mayDivide reports whether some tiles of the product may be divided along k.
+// mayDivide reports whether the sums of some tiles of the product may be divided.
 func (o *ProductOperands) mayDivide() bool {
 	return o.Counters != nil && o.Out.Shape.At(0) <= maxGridY
 }

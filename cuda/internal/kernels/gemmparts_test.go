@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestProductParts checks that a product divided along k is one launch in every form. Its blocks
-// must have no data races, and some of its tiles may be undivided. A second run must give the same
-// bits, because the counters are zero again.
+// TestProductParts computes products with divided sums in every form, with some tiles undivided.
+// Each must be one launch without data races between blocks. A second run must give the same bits,
+// because the counters are zero again.
 func TestProductParts(t *testing.T) {
 	tile := func(typ dtype.Type, g gemmTile) func(o ProductOperands) productForm {
 		return func(o ProductOperands) productForm {
@@ -30,7 +30,7 @@ func TestProductParts(t *testing.T) {
 	}
 	for i, c := range []struct {
 		typ  dtype.Type
-		d    [4]int // batch, m, n, k
+		d    [4]int // sizes of batch, m, n and k
 		as   division
 		form func(o ProductOperands) productForm
 	}{
@@ -98,15 +98,15 @@ func TestProductParts(t *testing.T) {
 	}
 }
 
-// TestProductPartsOfTheLast checks that only the last tiles are divided, if they are too few to
-// occupy all multiprocessors.
+// TestProductPartsOfTheLast plans a product whose last tiles are too few to occupy all
+// multiprocessors. Only the sums of these tiles must be divided.
 func TestProductPartsOfTheLast(t *testing.T) {
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 8192, 768), A: fake(dtype.BF16, 1, 8192, 3072), B: fake(dtype.BF16, 1, 3072, 768), Counters: fakeCounters}
 	list, err := MatMulSplit(a100, o, fakeScratch)
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d launches, %v", len(list), err)
 	}
-	whole := 64 * 6 / a100.Cores * a100.Cores // number of undivided tiles of 128×128
+	whole := 64 * 6 / a100.Cores * a100.Cores // number of undivided 128×128 tiles
 	if n := int(list[0].Grid[0]); n <= 64*6 || (n-whole)%(64*6-whole) != 0 {
 		t.Errorf("%s: %d blocks, of which %d are whole", list[0].Kernel.Name, n, whole)
 	}
@@ -116,8 +116,8 @@ func TestProductPartsOfTheLast(t *testing.T) {
 	}
 }
 
-// TestProductPartsOrder checks that the parts are added in their order, with each sum rounded,
-// whichever block is the last. The emulator runs the blocks on several goroutines.
+// TestProductPartsOrder runs the blocks of a product on several goroutines. The partial sums must
+// be added in order and rounded after each addition, whichever block is the last.
 func TestProductPartsOrder(t *testing.T) {
 	m := newMachine(t)
 	const rows, columns, parts, chunk = 32, 64, 5, 64
@@ -144,8 +144,8 @@ func TestProductPartsOrder(t *testing.T) {
 	m.compare("parts", o.Out, func(i int) uint64 { return uint64(math.Float32bits(want[i])) })
 }
 
-// TestProductPartsSynchronisation checks that the emulator finds a race of blocks or threads if a
-// barrier is missing, or if the counter's memory ordering is weaker or absent.
+// TestProductPartsSynchronisation removes barriers, and weakens or removes the memory ordering of
+// the counter. The emulator must find a race between blocks or threads in each case.
 func TestProductPartsSynchronisation(t *testing.T) {
 	m := newMachine(t)
 	o := ProductOperands{Out: m.tensor(dtype.BF16, dense(1, 64, 72), 0), A: m.random(m.tensor(dtype.BF16, dense(1, 64, 128), 0)),
@@ -183,8 +183,8 @@ func TestProductPartsSynchronisation(t *testing.T) {
 	}
 }
 
-// TestProductPartsAssemble checks that forms divided along k spill no register, with any bias, sums
-// and activation.
+// TestProductPartsAssemble assembles the kernels that divide sums, with any bias, row or column
+// sums, and activation. They must not spill registers.
 func TestProductPartsAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" {

@@ -2,11 +2,10 @@ package kernels
 
 import "github.com/flambeau-go/flambeau/ptx"
 
-// A product kernel can also sum up the rows of a, or the columns of b. It adds the tiles in shared
-// memory. Only the blocks of the first column of tiles sum up rows of a, and only those of the
-// first row of tiles sum up columns of b. Each slice adds up its part of k. The elements of one
-// tile are added up first, and their sum is added to the total. This reduces the error of long
-// sums.
+// A product kernel can also sum the rows of a, or the columns of b. It adds up the tiles in shared
+// memory. Only the blocks of the first column of tiles sum rows of a, and only those of the first
+// row of tiles sum columns of b. Each slice handles its part of k. The elements of one tile are
+// added up first, and their sum is added to the total, which reduces the error of long sums.
 
 // floatSums is the state of a float32 kernel that also sums rows of a or columns of b.
 type floatSums struct {
@@ -14,21 +13,23 @@ type floatSums struct {
 	stride             ptx.Value
 	active             ptx.Value // whether this thread computes sums of rows or columns
 	thread             ptx.Value // index of the thread in its slice
-	threads, perThread int       // number of threads of a slice, and number of sums of a thread
-	src                ptx.Ptr   // address of the thread's first element in the first buffer
-	ld, buffer         int       // distance between consecutive indices of k, and between the two buffers, in elements
-	list               []*ptx.Var
+	threads, perThread int       // number of threads of a slice, and of sums of a thread
+	// address of the first element that the thread adds, in the first buffer
+	src ptx.Ptr
+	// Distances in elements: between consecutive indices of k, and between the two buffers.
+	ld, buffer int
+	list       []*ptx.Var
 }
 
 // sumsFit reports whether the kernel has registers for the sums. The kernel of the large tile has
-// no registers left if the copy transposes an operand, or if the results are activated.
+// no registers left if the copy transposes an operand, or if there is an activation.
 func (s gemmSpec) sumsFit() bool {
 	return s.tile != largeTile || s.a != vectorsAlongK && s.b != vectorsAlongK && s.act == ""
 }
 
-// declareSums declares the parameters and the sums. Each thread gets a vector of 16 bytes, and uses
-// the first floatSums.perThread elements of it. The argument thread is the thread's index in its
-// slice.
+// declareSums declares the kernel parameters and the registers of the sums. Each thread gets a
+// vector of 16 bytes, and uses the first floatSums.perThread elements of it. The argument thread is
+// the thread's index in its slice.
 func (g *gemmBuilder) declareSums(thread ptx.Value, threads int, tileM, tileN ptx.Value, shared ptx.Ptr) {
 	t, name, n, other := g.s.tile, "sums", g.s.tile.bm, tileN
 	ldA, ldB := t.bm+4, t.bn+4
@@ -57,7 +58,7 @@ func (g *gemmBuilder) declareSums(thread ptx.Value, threads int, tileM, tileN pt
 }
 
 // addSums adds the tile in a buffer to the sums. The argument steps is the number of indices of k
-// in the tile for each slice.
+// that each slice handles in a tile.
 func (g *gemmBuilder) addSums(buffer ptx.Value, steps int) {
 	r := &g.sums
 	if r.list == nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestMatMulSynchronisation checks that products have no needless synchronisation. If any one
-// barrier, commit or wait is missing, the emulator must find a race, or a copy without a wait. It
-// must also find an error if a wait leaves one more group of copies in flight.
+// TestMatMulSynchronisation removes any one barrier, commit or wait from product kernels. The
+// emulator must then find a race, or a copy that is not waited for. It must also find an error if a
+// wait leaves one more group of copies pending.
 func TestMatMulSynchronisation(t *testing.T) {
 	kinds := map[ptxvm.FaultKind]bool{ptxvm.SharedRace: true, ptxvm.AsyncCopyNotWaited: true, ptxvm.UninitialisedMemory: true}
 	for _, c := range []struct {
@@ -35,14 +35,14 @@ func TestMatMulSynchronisation(t *testing.T) {
 		{dtype.BF16, [3]int{63, 40, 135}, "N", "N", cored},
 		// rows along m that begin at odd elements
 		{dtype.BF16, [3]int{63, 40, 262}, "T", "N", cored},
-		// the block has eight warps
+		// this block has eight warps
 		{dtype.BF16, [3]int{128, 256, 136}, "N", "T", func(c, x, y Operand) productForm {
 			s, _ := tensorSpecFor(c, x, y)
 			s.form = tensorForm{128, 256, 32, 2, 4, 3, 1}
 			return s
 		}},
-		// A block loops over four tiles. The end of one tile overlaps with the first fragments and
-		// copies of the next tile.
+		// A block loops over four tiles. It starts to load the next tile before it has finished the
+		// current one.
 		{dtype.BF16, [3]int{136, 136, 96}, "N", "N", func(c, x, y Operand) productForm {
 			s, _ := tensorSpecFor(c, x, y)
 			s.form, s.loop = tensorForms[0], true

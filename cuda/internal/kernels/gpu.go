@@ -2,19 +2,21 @@ package kernels
 
 import "strings"
 
-// GPU describes a device to the planners of matrix products. Its rates only decide which form of a
-// kernel is used. They do not affect what is computed. The same device always gets the same plan.
+// GPU describes a device to the planners of matrix products. Its rates decide only which kernel and
+// tile are used. The same device always gets the same plan.
 type GPU struct {
 	SM    int // compute capability times ten
 	Cores int // number of multiprocessors
-	// multiply-adds of 16-bit floats that a multiprocessor does in a clock cycle, by mma.sync with
-	// float32 sums
+	// number of multiply-adds that a multiprocessor does in a clock cycle, by mma.sync with 16-bit
+	// factors and float32 sums
 	Tensor    float64
-	Shared    int     // bytes of shared memory that a multiprocessor has
+	Shared    int     // bytes of shared memory of a multiprocessor
 	Clock     float64 // clock rate of the multiprocessors in Hz
-	Bandwidth float64 // bytes of memory a second
-	Cache     int     // bytes of second-level cache
-	CacheRate float64 // bytes that the second-level cache delivers to all multiprocessors in a clock cycle
+	Bandwidth float64 // bytes of memory traffic a second
+	Cache     int     // bytes of the second-level cache
+	// CacheRate is the number of bytes that the second-level cache delivers to all multiprocessors
+	// in a clock cycle.
+	CacheRate float64
 	chosen    *chosenForms
 }
 
@@ -26,8 +28,8 @@ type GPU struct {
 // with mma.sync, and reads 3942 bytes a clock from its cache. An RTX 4090 reads 1622. Each
 // multiprocessor of a GB202 reads 19.4 bytes a clock from the cache
 // (github.com/waynehacking8/blackwell-tensorcore-kernels, results/ncu_sm120_*: bytes of the tiles
-// divided by the share of the peak). The devices without a measurement have the rates of their
-// neighbours in the list.
+// divided by the share of the peak). For devices without a measurement, the rates of their
+// neighbours in the list are used.
 //
 // A GeForce adds in float32 at half the rate of its tensor cores (appendix A of the papers on GA102
 // and Ada).
@@ -51,7 +53,7 @@ func GPUOf(sm int, name string, cores int) *GPU {
 			g = n
 		}
 	}
-	// A GPU that is not a GeForce adds in float32 at the full rate.
+	// GPUs other than GeForce add in float32 at the full rate.
 	if g.Tensor == 256 && name != "" && !strings.Contains(name, "GeForce") {
 		g.Tensor = 512
 	}

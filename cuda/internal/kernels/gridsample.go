@@ -34,7 +34,7 @@ func (s gridSpec) name() string {
 }
 
 // GridSample plans the sampling of x at the points of grid, and stores the samples in out. Images
-// are contiguous, with the shape [n, c, h, w]. See [device.GridSample].
+// are contiguous, with the shape [n, c, h, w]. It implements [device.GridSample].
 func GridSample(out, x, grid Operand, s device.GridSampling) ([]Launch, error) {
 	return planGrid(gridSpec{GridSampling: s, typ: x.Type}, out.Shape.Size(), out, x, grid)
 }
@@ -128,9 +128,9 @@ func (s gridSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// A gridTap is one of the elements that a point reads along one dimension. It holds the element's
-// index, and whether the element is inside the image. The field w is the element's weight, and d is
-// the derivative of the weight with respect to the position.
+// A gridTap is one of the elements of the image that a point reads along one dimension. It holds
+// the element's index, and whether the element is inside the image. The field w is the element's
+// weight, and d is the derivative of the weight with respect to the point's position.
 type gridTap struct{ index, inside, w, d ptx.Value }
 
 // forEach calls f for each element of the image that a point of the grid reads.
@@ -142,8 +142,9 @@ func (s gridSpec) forEach(b *ptx.Builder, across, down []gridTap, w ptx.Value, i
 	}
 }
 
-// taps returns the elements that the point's coordinate x reads in a dimension of size n, as on the
-// CPU. The result slope is the derivative of the position, in elements, with respect to x.
+// taps returns the elements that a point with the coordinate x reads in a dimension of size n. They
+// are the same as on the CPU. The result slope is the derivative of the position, in elements, with
+// respect to x.
 func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope ptx.Value) {
 	t := x.Type()
 	c := func(v float64) ptx.Value { return b.Const(t, real(v)) }
@@ -188,8 +189,9 @@ func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope pt
 	return list, slope
 }
 
-// pad maps a position into a dimension of the given size. The result sign is the derivative of this
-// mapping: 1, or -1 where the position is reflected, or 0 where it is clamped to the border.
+// pad maps a position outside of a dimension of the given size into it. The result sign is the
+// derivative of this mapping: 1, or -1 where the position is reflected, or 0 where it is clamped to
+// the border.
 func (s gridSpec) pad(b *ptx.Builder, position, size ptx.Value) (mapped, sign ptx.Value) {
 	t := position.Type()
 	c := func(v float64) ptx.Value { return b.Const(t, real(v)) }

@@ -15,13 +15,13 @@ type space struct {
 	stride [][]int // indexed [operand][dimension]
 }
 
-// newSpace returns the space over dims with the operands' strides, with as few dimensions as
-// possible. It drops dimensions of size 1. It merges neighbouring dimensions if every operand can
-// step through both with one stride. The row-major index of an element does not change.
+// newSpace returns the iteration space over dims with the operands' strides, with as few dimensions
+// as possible. It drops dimensions of size 1. It merges neighbouring dimensions if every operand
+// can step through both with one stride. The row-major index of an element does not change.
 func newSpace(dims shape.Dims, strides ...shape.Dims) space {
 	rank := dims.Rank()
 	s := space{stride: make([][]int, len(strides))}
-	all := make([]int, rank*(1+len(strides))) // one allocation, because this runs at every launch
+	all := make([]int, rank*(1+len(strides))) // a single allocation, because this runs at every launch
 	s.size = all[:0:rank]
 	for k := range strides {
 		s.stride[k] = all[rank*(k+1) : rank*(k+1) : rank*(k+2)]
@@ -60,11 +60,11 @@ func (s space) elements() int {
 	return n
 }
 
-// narrowLimit bounds the number of elements, and the distance between two elements, for which
-// kernels use 32-bit indices. Tests lower it.
+// narrowLimit is the largest number of elements, and the largest distance between two elements, for
+// which kernels use 32-bit indices. Tests lower it.
 var narrowLimit = 1<<31 - 1
 
-// wide reports whether kernels need 64-bit indices: whether indices or offsets may exceed 31 bits.
+// wide reports whether kernels need 64-bit indices, because indices or offsets may exceed 31 bits.
 func (s space) wide() bool {
 	if s.elements() > narrowLimit {
 		return true
@@ -77,7 +77,7 @@ func (s space) wide() bool {
 	return false
 }
 
-// reach returns the largest distance between two elements of operand k, counted in elements.
+// reach returns the largest distance between two elements of operand k, in elements.
 func (s space) reach(k int) int {
 	sum := 0
 	for d, st := range s.stride[k] {
@@ -103,8 +103,8 @@ func divisor(d int) (magic, shift uint32) {
 	return magic, shift
 }
 
-// coordinates holds the kernel parameters that are needed to split a linear index into one
-// coordinate for each dimension.
+// coordinates holds the kernel parameters that split a linear index into one coordinate for each
+// dimension.
 type coordinates struct {
 	wide  bool
 	size  []ptx.Value
@@ -112,7 +112,7 @@ type coordinates struct {
 	shift []ptx.Value
 }
 
-// declareCoordinates declares the parameters for a space of the given rank. The size of the
+// declareCoordinates declares the kernel parameters for a space of the given rank. The size of the
 // outermost dimension is not needed.
 func declareCoordinates(b *ptx.Builder, prefix string, rank int, wide bool) coordinates {
 	c := coordinates{wide: wide}
@@ -131,7 +131,7 @@ func (p *packer) packCoordinates(size []int, wide bool) {
 	for d := 1; d < len(size); d++ {
 		p.index(wide, size[d])
 		if !wide {
-			// a space without elements has no index to split, so any divisor will do
+			// a space without elements has no index to split, so any divisor works
 			m, h := divisor(max(1, size[d]))
 			p.u32(m)
 			p.u32(h)

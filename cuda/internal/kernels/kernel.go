@@ -13,20 +13,22 @@ import (
 
 // Kernel is the PTX of one entry point and the launch shape that it needs.
 type Kernel struct {
-	Name         string // family and form in readable text: "gemm_f32_128x128"
+	Name         string // family and variant, such as "gemm_f32_128x128"
 	Entry        string // name of the entry point in PTX
 	PTX          string
 	Block        [3]uint32 // threads of a block along each axis
-	StaticShared int       // bytes of shared memory that the text declares
+	StaticShared int       // bytes of shared memory that the PTX text declares
 	DynShared    int       // bytes of dynamic shared memory, passed at launch
-	ParamSize    int       // bytes of the parameter block
+	ParamSize    int       // bytes of the kernel's parameters
 	Version      int       // PTX version times ten
 	Target       int       // least compute capability times ten
-	Foreign      bool      // made by the user's program, not by the library
-	Exact        bool      // the kernel runs only on devices with exactly the capability Target
-	Overlap      bool      // the kernel itself waits for the launches that were queued before it
-	// kernels for other targets that give the same results; their launch shapes may differ from
-	// this one in DynShared only
+	Foreign      bool      // whether the kernel was made by the user's program, not by the library
+	// whether the kernel runs only on devices with exactly the capability Target
+	Exact bool
+	// whether the kernel itself waits for the launches that were queued before it
+	Overlap bool
+	// kernels for other targets that give the same results; only DynShared may differ in their
+	// launch shapes
 	Forms []*Kernel
 }
 
@@ -39,7 +41,7 @@ type Launch struct {
 	// kernel that does not use tensor cores. If only the device knows the lengths of samples,
 	// Tensor is an upper bound.
 	Tensor int
-	TF32   bool // the tensor cores multiply in TF32
+	TF32   bool // whether the tensor cores multiply in TF32
 }
 
 // Operand is a tensor in memory: the address of its memory, a layout and an element type. The
@@ -69,20 +71,20 @@ func fail(op, format string, args ...any) error { return &Error{op, fmt.Sprintf(
 // cache maps the specification of each kernel built so far to its *Kernel.
 var cache sync.Map
 
-// spec describes one kernel. Its implementations are comparable.
+// spec is the specification of one kernel. Kernels with equal specifications are the same.
 type spec interface {
 	comparable
-	// build emits the kernel and returns the number of threads of a block along each axis. The
-	// argument programs holds the programs whose keys are part of the specification.
+	// build emits the kernel's code and returns the number of threads of a block along each axis.
+	// The argument programs holds the programs whose keys are part of the specification.
 	build(b *ptx.Builder, programs []*expr.Program) (block [3]int)
-	// name returns the name of the entry point. Different specifications of a family have different
-	// names.
+	// name returns the name of the entry point. Different specifications of one family have
+	// different names.
 	name() string
 }
 
-// programID identifies a program in a specification. The key alone distinguishes programs. The name
-// makes the kernel's name readable. Two programs with the same code and different names have two
-// kernels, so that a kernel's text does not depend on the order in which programs are built.
+// programID identifies a program in a specification. The key alone distinguishes programs, and the
+// name makes the kernel's name readable. Two programs with the same code and different names have
+// two kernels. Otherwise a kernel's text would depend on which program is built first.
 type programID struct{ key, name string }
 
 func programIDOf(p *expr.Program) programID { return programID{p.Key(), p.Name()} }
@@ -116,7 +118,7 @@ func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
 // these kernels need, and spills registers on some architectures.
 func roomForRegisters(b *ptx.Builder) { b.MinBlocks(4) }
 
-// packer packs a parameter block. Parameters are aligned as in C, which is also the alignment of
+// packer packs the parameters of a launch. They are aligned as in C, which is also the alignment of
 // PTX.
 type packer []byte
 
@@ -145,8 +147,8 @@ func (p *packer) index(wide bool, v int) {
 	}
 }
 
-// launch returns the launch of k with the packed parameters. It returns an error if the size of the
-// parameter block is wrong, which is a bug of this package.
+// launch returns the launch of k with the packed parameters. If their size is wrong, which is a bug
+// of this package, it returns an error.
 func (p packer) launch(k *Kernel, grid ...int) (Launch, error) {
 	if len(p) != k.ParamSize {
 		return Launch{}, fail(k.Name, "%d bytes of parameters packed, the kernel takes %d", len(p), k.ParamSize)

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// num and real are short names for the types of constants.
+// num and real are short names for the types of integer and float constants.
 type (
 	num  = ptx.Int
 	real = ptx.Float
@@ -29,7 +29,8 @@ func storage(t dtype.Type) ptx.Type {
 	return computing(t)
 }
 
-// computing returns the type of a register that holds a value of computing type t.
+// computing returns the type of a register that holds a value of type t, which must be a computing
+// type.
 func computing(t dtype.Type) ptx.Type {
 	switch t {
 	case dtype.Bool:
@@ -65,8 +66,8 @@ func widen(t dtype.Type, v ptx.Value) ptx.Value {
 	return v
 }
 
-// narrow converts a value of t's computing type to the stored type. 16-bit floats are rounded once,
-// and narrow integers wrap.
+// narrow converts a value of t's computing type to t. 16-bit floats are rounded once, and narrow
+// integers wrap.
 func narrow(b *ptx.Builder, t dtype.Type, v ptx.Value) ptx.Value {
 	switch t {
 	case dtype.Bool:
@@ -81,7 +82,7 @@ func narrow(b *ptx.Builder, t dtype.Type, v ptx.Value) ptx.Value {
 	return v
 }
 
-// convert emits OpCvt of package expr, a conversion between computing types.
+// convert emits the operation OpCvt of package expr, a conversion between computing types.
 func convert(b *ptx.Builder, v ptx.Value, to ptx.Type) ptx.Value {
 	from := v.Type()
 	switch {
@@ -96,7 +97,7 @@ func convert(b *ptx.Builder, v ptx.Value, to ptx.Type) ptx.Value {
 		return v.Select(b.Const(to, num(1)), num(0))
 	case from.IsFloat() && to.IsInt() && (to.Bits() == 64 || from == ptx.F64):
 		// For NaN the instruction returns 0 only if both types have at most 32 bits. Otherwise it
-		// returns a value whose highest bit alone is set.
+		// returns an integer with only the highest bit set.
 		return v.IsNaN().Select(b.Const(to, num(0)), v.Cvt(to))
 	}
 	return v.Cvt(to)
@@ -104,10 +105,12 @@ func convert(b *ptx.Builder, v ptx.Value, to ptx.Type) ptx.Value {
 
 // environment supplies the inputs of a program.
 type environment struct {
-	x      func(i int) ptx.Value      // returns an element of operand i, in its computing type
-	params []ptx.Value                // run-time scalars
-	index  func(t ptx.Type) ptx.Value // the element's index, as S64 or U32
-	at     *place                     // the index as base + add, see the type place; nil if add is not known
+	x      func(i int) ptx.Value // returns the value of operand i, in its computing type
+	params []ptx.Value           // scalars that are given at each launch
+	// index returns the index of the element, as S64 or U32.
+	index func(t ptx.Type) ptx.Value
+	// at is the index as a register plus a constant. It is nil if the constant is not known.
+	at *place
 }
 
 // lower emits a program and returns its results, in the computing types of p.Out.
@@ -145,7 +148,7 @@ func lower(b *ptx.Builder, p *expr.Program, env environment) []ptx.Value {
 			x = v[c.A]
 		}
 		if c.Op == expr.OpDiv && p.Code[c.A].Op == expr.OpConst && expr.Decode(c.Type, p.Code[c.A].Imm) == 1 {
-			v[i] = y.Rcp() // correctly rounded, as a quotient is
+			v[i] = y.Rcp() // this is correctly rounded, like a quotient
 			continue
 		}
 		if c.Op == expr.OpPhilox {
@@ -246,7 +249,7 @@ func amount(y ptx.Value) ptx.Value {
 	return y.Bitcast(ptx.U32)
 }
 
-// scalarParams declares a program's run-time scalars as kernel parameters.
+// scalarParams declares kernel parameters for a program's scalars.
 func scalarParams(b *ptx.Builder, types []dtype.Type) []ptx.Value {
 	list := make([]ptx.Value, len(types))
 	for i, t := range types {
@@ -262,7 +265,7 @@ func scalarParams(b *ptx.Builder, types []dtype.Type) []ptx.Value {
 	return list
 }
 
-// packScalars packs run-time scalars in the order in which scalarParams declares them.
+// packScalars packs a program's scalars in the order in which scalarParams declares them.
 func (p *packer) packScalars(op string, types []dtype.Type, bits []uint64) error {
 	if len(bits) < len(types) {
 		return fail(op, "%d run-time scalars given, the program takes %d", len(bits), len(types))

@@ -18,33 +18,33 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// machine runs launches on the PTX emulator, which checks every access.
+// machine runs launches on the PTX emulator, which checks every access of memory.
 type machine struct {
 	t   *testing.T
 	mem *ptxvm.Memory
 	rng *rand.Rand
-	// lines collects the counts of each line of a kernel's text. If it is nil, nothing is
+	// lines collects the counts for each line of a kernel's text. If it is nil, they are not
 	// collected.
 	lines map[*Kernel]map[int]*ptxvm.LineStats
-	// conflicts says that bank conflicts are allowed.
+	// conflicts is true if bank conflicts are allowed.
 	conflicts bool
-	// traffic counts the bytes that pass between a block's cache and memory. If it is nil, nothing
-	// is counted.
+	// traffic counts the bytes that pass between the caches of blocks and memory. If it is nil,
+	// they are not counted.
 	traffic *ptxvm.Traffic
-	// blocks turns on the search for races between blocks.
+	// blocks is true if the emulator looks for races between blocks.
 	blocks bool
-	counts uint64 // address of the counters for products in parts
+	counts uint64 // address of the counters for products with divided sums
 }
 
 func newMachine(t *testing.T) *machine {
 	return &machine{t: t, mem: ptxvm.NewMemory(0, 1<<30), rng: rand.New(rand.NewPCG(1, 2))}
 }
 
-// scratch is a Scratch that allocates memory of the machine.
+// scratch allocates memory of the machine. It is a Scratch.
 func (m *machine) scratch(bytes int) (uint64, error) { return m.mem.Alloc(uint64(bytes)) }
 
-// counters is a Counters function of the machine. After each launch the method run checks that the
-// counters are zero.
+// counters returns the machine's counters. It is a Counters function. After each launch the method
+// run checks that they are zero.
 func (m *machine) counters() (uint64, error) {
 	if m.counts == 0 {
 		o := m.tensor(dtype.I32, dense(CounterWords), 0)
@@ -56,8 +56,8 @@ func (m *machine) counters() (uint64, error) {
 
 func fakeCounters() (uint64, error) { return 1 << 30, nil }
 
-// tensor allocates exactly the memory that the layout spans, with undefined contents. The memory
-// starts skip elements after an aligned address.
+// tensor allocates exactly the memory that the layout spans, with undefined contents. It starts
+// skip elements after an aligned address.
 func (m *machine) tensor(t dtype.Type, l shape.Layout, skip int) Operand {
 	m.t.Helper()
 	lo, hi, ok := l.Span()
@@ -100,7 +100,7 @@ func (m *machine) fill(o Operand, f func(i int) uint64) Operand {
 	return o
 }
 
-// random fills o with values between -4 and 4, or with integers of that range for an integer type.
+// random fills o with values between -4 and 4; for integer types, they are integers.
 func (m *machine) random(o Operand) Operand {
 	values := map[int]uint64{}
 	return m.fill(o, func(i int) uint64 {
@@ -114,7 +114,8 @@ func (m *machine) random(o Operand) Operand {
 	})
 }
 
-// read returns the stored bits in row-major order. It fails the test if no kernel wrote an element.
+// read returns the stored bits in row-major order. If no kernel has written an element, the test
+// fails.
 func (m *machine) read(o Operand) []uint64 {
 	m.t.Helper()
 	list := make([]uint64, o.Shape.Size())
@@ -135,11 +136,11 @@ func (m *machine) read(o Operand) []uint64 {
 
 var modules = map[*Kernel]*ptxvm.Entry{}
 
-// mmaFLOPs is the number of operations of an mma of 16×8×16, the shape for 16-bit factors.
+// mmaFLOPs is the number of operations of a 16×8×16 mma instruction, the shape for 16-bit factors.
 const mmaFLOPs = 2 * 16 * 8 * 16
 
-// run executes the launches. It fails the test if a kernel faults. It also fails the test if there
-// is a bank conflict, except for stores of 2-byte results to shared memory.
+// run executes the launches. The test fails if a kernel faults. It also fails if there is a bank
+// conflict, except for stores of 2-byte results to shared memory.
 func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 	m.t.Helper()
 	if err != nil {
@@ -167,7 +168,7 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 		}
 		s, err := v.Run()
 		did := int(s.MMA) * mmaFLOPs
-		if strings.Contains(k.Name, "_tf32_") { // an mma of tf32 is 16×8×8, half as large
+		if strings.Contains(k.Name, "_tf32_") { // the mma instruction for tf32 is 16×8×8, half as large
 			did /= 2
 		}
 		if err == nil && did != l.Tensor && !(did < l.Tensor && strings.Contains(k.Name, "_lengths")) {
@@ -225,7 +226,7 @@ func (m *machine) compare(what string, o Operand, want func(i int) uint64) {
 	}
 }
 
-// golden compares the text of the launches' kernels with a file in testdata.
+// golden compares the text of the launched kernels with a file in testdata.
 func golden(t *testing.T, name string, list []Launch, err error) {
 	t.Helper()
 	if err != nil || len(list) == 0 {
@@ -256,5 +257,5 @@ func fake(t dtype.Type, dims ...int) Operand {
 	return Operand{Addr: 1 << 20, Type: t, Layout: shape.Dense(shape.Of(dims...))}
 }
 
-// a100 is the device for which tests plan unless they name another.
+// a100 is the device for which tests plan if they do not need another one.
 var a100 = GPUOf(80, "", 0)

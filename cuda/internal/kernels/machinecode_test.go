@@ -10,23 +10,24 @@ import (
 	"strings"
 )
 
-// machineCode is the machine code that NVIDIA's assembler made of a kernel, as NVIDIA's
-// disassembler prints it.
+// machineCode is a kernel's machine code, as NVIDIA's assembler makes it and NVIDIA's disassembler
+// prints it.
 type machineCode struct {
-	threads, registers, shared int // threads per block, registers per thread, bytes of shared memory per block
+	// threads of a block, registers of a thread, and bytes of shared memory of a block
+	threads, registers, shared int
 	text                       string
 	code                       []instruction
 	loops                      [][]instruction
-	// the innermost loop with the most multiply-adds; if there are none in loops, the loop that
-	// loads the most bytes
+	// the innermost loop with the most multiply-adds; if no loop has any, the loop that loads the
+	// most bytes
 	loop []instruction
 }
 
 // instruction is one line of machine code.
 type instruction struct {
-	op    string // opcode with its modifiers: "LDS.128"
+	op    string // opcode with its modifiers, such as "LDS.128"
 	args  []string
-	label string // label in front of the instruction
+	label string // label before the instruction
 	to    string // target of a branch
 }
 
@@ -95,7 +96,7 @@ func (i instruction) multiplies() bool {
 	return strings.HasPrefix(i.op, "FFMA") || strings.HasPrefix(i.op, "DFMA") || strings.HasPrefix(i.op, "HMMA")
 }
 
-// mainLoop returns the loop in which the kernel spends its time.
+// mainLoop returns the loop in which the kernel spends most of its time.
 func (c *machineCode) mainLoop() []instruction {
 	var best []instruction
 	most := 0
@@ -123,7 +124,7 @@ func (c *machineCode) mainLoop() []instruction {
 	return best
 }
 
-// count returns the number of instructions of the main loop whose names have one of the prefixes.
+// count returns the number of instructions of the main loop whose opcodes have one of the prefixes.
 func (c *machineCode) count(prefixes ...string) int {
 	n := 0
 	for _, i := range c.loop {
@@ -136,7 +137,7 @@ func (c *machineCode) count(prefixes ...string) int {
 	return n
 }
 
-// hasPrefix reports whether the kernel has an instruction whose name has that prefix.
+// hasPrefix reports whether the kernel has an instruction whose opcode has the prefix.
 func (c *machineCode) hasPrefix(prefix string) bool {
 	for _, i := range c.code {
 		if strings.HasPrefix(i.op, prefix) {
@@ -254,8 +255,8 @@ func (c *machineCode) inFlight() int {
 		walk(c.code)
 	}
 	// The variable copies is the number of bytes that one iteration of the loop copies
-	// asynchronously. The variable left is the number of iterations whose copies a wait may leave
-	// in flight.
+	// asynchronously. The variable left is the number of iterations whose copies may still be
+	// pending after a wait.
 	copies, left := 0, 0
 	for _, i := range c.loop {
 		if strings.HasPrefix(i.op, "LDGSTS") {
@@ -280,7 +281,7 @@ const (
 	multiprocessors = 132 // number of multiprocessors of an H100 SXM or H200
 )
 
-// blocks returns how many blocks of the kernel fit on a multiprocessor.
+// blocks returns the number of blocks of the kernel that fit on a multiprocessor.
 func (c *machineCode) blocks() int {
 	warps := ceilDiv(c.threads, 32)
 	perWarp := ceilDiv(c.registers*32, 256) * 256

@@ -16,21 +16,23 @@ import (
 type codeGate struct {
 	name string
 	plan func() ([]Launch, error)
-	// least share of multiply-adds among the main loop's issue slots; a register bank conflict
-	// counts as one more slot
-	share  float64
-	flight int // least KiB from global memory that a multiprocessor has in flight
-	// most issue slots of the main loop for each byte that it reads or writes; 0 means no limit
+	// least share of multiply-adds in the main loop's instructions; a register bank conflict counts
+	// as one more instruction
+	share float64
+	// flight is the least number of KiB from global memory that a multiprocessor must have
+	// requested at a time.
+	flight int
+	// largest number of the main loop's instructions for each byte that it reads or writes; 0 means
+	// no limit
 	slots float64
 }
 
-// memorySlots is the number of issue slots of a multiprocessor while it moves 32 bytes, one byte
-// for each thread of a warp. All multiprocessors share the full speed of memory evenly. Full speed
-// is 4.8 TB/s. The GPU has 132 multiprocessors of four schedulers at 1.98 GHz.
+// memorySlots is the number of instructions that a multiprocessor can issue while it moves 32
+// bytes, one byte for each thread of a warp. All multiprocessors share the memory's bandwidth of
+// 4.8 TB/s evenly. The GPU has 132 multiprocessors of four schedulers at 1.98 GHz.
 const memorySlots = 4 * multiprocessors * 1.98e9 * 32 / 4.8e12
 
-// turned returns a fake operand that is a transpose: of its last two dimensions, the first has
-// stride 1.
+// turned returns a transposed operand for planning: the next-to-last dimension has stride 1.
 func turned(t dtype.Type, rows, columns int) Operand {
 	o := fake(t, 1, rows, columns)
 	o.Strides = shape.Of(0, 1, rows)
@@ -108,8 +110,8 @@ func codeGates(t *testing.T) []codeGate {
 	square := func(typ dtype.Type, n int) Operand { return fake(typ, 1, n, n) }
 	const n = 4096
 	// A tensor core of compute capability 9.0 needs four cycles for one of the mma instructions
-	// counted here (2048 multiply-adds at 512 a cycle). So mma instructions in a quarter of the
-	// issue slots keep it busy. A float64 multiply-add takes two slots.
+	// counted here (2048 multiply-adds at 512 a cycle). So it is busy if a quarter of the issued
+	// instructions are mma. A float64 multiply-add counts as two instructions.
 	list := []codeGate{
 		{name: "product float32 128×128, A·B", plan: product(square(f, n), square(f, n), square(f, n)), share: 0.89},
 		{name: "product float32 128×128, A·Bᵀ", plan: product(square(f, n), square(f, n), turned(f, n, n)), share: 0.89},
@@ -152,7 +154,7 @@ func codeGates(t *testing.T) []codeGate {
 	}
 	for _, typ := range []dtype.Type{f, h} {
 		list = append(list, codeGate{name: fmt.Sprintf("dropout, %v", typ), plan: dropout(typ), flight: 16, slots: memorySlots / 0.8})
-		// At full memory bandwidth there are only 7 issue slots for each byte, see memorySlots.
+		// At full memory bandwidth there are only 7 instructions for each byte (memorySlots).
 		for _, name := range []string{"exp", "sigmoid", "silu", "tanh", "erf", "gelu", "gelu_tanh"} {
 			e := x0.Mul(x0.Sigmoid())
 			if name != "silu" {
@@ -190,7 +192,7 @@ func codeGates(t *testing.T) []codeGate {
 }
 
 // TestMachineCode checks the machine code of large products, and of kernels on large contiguous
-// inputs. With -v it prints the numbers, which bench/results/machinecode.md explains.
+// inputs. The option -v prints the numbers, which bench/results/machinecode.md explains.
 func TestMachineCode(t *testing.T) {
 	ptxas, nvdisasm := tool(t, "ptxas", "FLAMBEAU_PTXAS"), tool(t, "nvdisasm", "FLAMBEAU_NVDISASM")
 	if ptxas == "" || nvdisasm == "" {

@@ -15,11 +15,14 @@ const mapThreads = 256
 // mapSpec describes an elementwise kernel.
 type mapSpec struct {
 	program programID
-	vector  int    // number of elements that a thread computes together
-	rank    int    // rank of the collapsed space, at least 1
-	dense   bool   // there is one dimension, and each operand has stride 1 or 0 in it
-	scalar  uint32 // bit k: operand k (results first) has stride 0 in the innermost dimension
-	// bit k: operands k and k+1 are interleaved in memory, and one access moves an element of both
+	vector  int // number of elements of one vector access
+	rank    int // rank of the iteration space without merged dimensions, at least 1
+	// dense is true if the space has one dimension in which each operand has stride 1 or 0.
+	dense bool
+	// Bit k of scalar is set if operand k (results first) has stride 0 in the innermost dimension.
+	scalar uint32
+	// Bit k is set if operands k and k+1 alternate in memory, so that one access moves an element
+	// of both.
 	paired uint32
 	wide   bool
 	tune   mapTune
@@ -48,8 +51,8 @@ func (s mapSpec) name() string {
 	return name
 }
 
-// Map plans an elementwise program: outs[k] becomes result k of p(ins…). All layouts have the same
-// shape. The argument params holds the bits of the run-time scalars.
+// Map plans an elementwise program: outs[k] becomes result k of p(ins…). All operands have the same
+// shape. The argument params holds the bits of the program's scalars.
 func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error) {
 	return planMap(p, outs, ins, params, mapTune{})
 }
@@ -62,7 +65,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		return nil, nil
 	}
 	var (
-		operands [8]Operand // the usual number of operands fits into this array, which needs no allocation
+		operands [8]Operand // this array suffices for the usual number of operands, without an allocation
 		layouts  [8]shape.Dims
 	)
 	all := append(append(operands[:0], outs...), ins...)
@@ -96,7 +99,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 			s.scalar |= 1 << k
 			vectorize = vectorize && k >= len(outs)
 		case sp.innerStride(k) == 1:
-		case k+1 != len(outs) && sp.interleaved(all, k): // both are results, or both are inputs
+		case k+1 != len(outs) && sp.interleaved(all, k): // both operands are results, or both are inputs
 			s.paired |= 1 << k
 			s.dense, v = false, min(v, 8/all[k].Type.Size())
 			k++
@@ -106,7 +109,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 	}
 	n := sp.elements()
 	inner := sp.size[s.rank-1]
-	// A dense kernel computes the elements that do not fill a vector one by one.
+	// A dense kernel computes the last elements, which do not fill a vector, one by one.
 	if vectorize && v > 1 && (s.dense || inner%v == 0) && p.Cost() <= 400 {
 		if aligned(all, sp, s, v) {
 			s.vector = v
@@ -121,7 +124,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		}
 	}
 	if s.vector == 1 && !s.dense {
-		s.scalar = 0 // only kernels that use vectors need the field scalar
+		s.scalar = 0 // only kernels with vector accesses need the field scalar
 	}
 	k, err := kernelOf(s, p)
 	if err != nil {
@@ -150,8 +153,8 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 const manyBlocks = 2048
 
 // vectorsInFlight returns how many vectors a thread reads before it computes the first one. With a
-// single operand, one vector for each thread is not enough to keep memory busy. For a long
-// computation it returns 1, because the assembler would not group the loads anyway.
+// single operand, one pending vector for each thread does not use the full memory bandwidth. For a
+// long computation it returns 1, because the assembler would not group the loads anyway.
 func (s mapSpec) vectorsInFlight(p *expr.Program) int {
 	if s.tune.together > 0 {
 		return s.tune.together
@@ -195,8 +198,6 @@ func programType(p *expr.Program, k int) dtype.Type {
 	return p.In[k-len(p.Out)]
 }
 
-// interleaved reports whether operands k and k+1 alternate in memory, element by element, like the
-// real and imaginary parts of complex numbers.
 func (s space) interleaved(all []Operand, k int) bool {
 	return k+1 < len(all) && s.innerStride(k) == 2 && all[k].Type == all[k+1].Type && slices.Equal(s.stride[k], s.stride[k+1]) &&
 		all[k+1].start() == all[k].start()+uint64(all[k].Type.Size())
@@ -222,7 +223,7 @@ func aligned(all []Operand, sp space, s mapSpec, v int) bool {
 	return true
 }
 
-// countVectors changes the space so that its innermost coordinate counts vectors of v elements.
+// countVectors changes the innermost dimension of the space to count vectors of v elements.
 func (s space) countVectors(v int) {
 	last := len(s.size) - 1
 	s.size[last] /= v
@@ -276,7 +277,8 @@ type mapBuilder struct {
 	strides  [][]ptx.Value
 	params   []ptx.Value
 	id, step ptx.Value
-	inspect  func(x ptx.Value) // if not nil, compute calls it with each element of operand 0
+	// inspect is called with each element of operand 0, unless it is nil.
+	inspect func(x ptx.Value)
 }
 
 // operandType returns the element type of operand k. The operands are the results, followed by the
@@ -286,19 +288,19 @@ func (m *mapBuilder) operandType(k int) dtype.Type { return programType(m.p, k) 
 func (m *mapBuilder) isScalar(k int) bool { return m.s.scalar>>k&1 != 0 }
 func (m *mapBuilder) isPaired(k int) bool { return m.s.paired>>k&1 != 0 }
 
-// body computes v elements, which begin at index start. The function pointer returns the address of
-// the first of these elements in operand k.
+// body emits code that computes v elements from index start on. The function pointer returns the
+// address of the first of them in operand k.
 func (m *mapBuilder) body(start ptx.Value, v int, pointer func(k int) ptx.Ptr, scalars []ptx.Value) {
 	m.compute(start, v, pointer, m.load(v, pointer, scalars))
 }
 
-// load reads v elements of each input.
+// load emits code that reads v elements of each input.
 func (m *mapBuilder) load(v int, at func(k int) ptx.Ptr, scalars []ptx.Value) [][]ptx.Value {
 	in := make([][]ptx.Value, len(m.p.In))
 	for i := range in {
 		k := len(m.p.Out) + i
 		switch {
-		case in[i] != nil: // the element was already loaded together with the previous operand
+		case in[i] != nil: // the element was loaded together with that of the previous operand
 		case m.isPaired(k):
 			both := loadVector(m.Builder, at(k), m.operandType(k), 2*v)
 			for j := range v {
@@ -315,8 +317,7 @@ func (m *mapBuilder) load(v int, at func(k int) ptx.Ptr, scalars []ptx.Value) []
 	return in
 }
 
-// compute computes the results of v elements, whose inputs the method load has read, and stores
-// them.
+// compute emits code that computes v elements from their inputs in, and stores the results.
 func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in [][]ptx.Value) {
 	if m.inspect != nil {
 		for _, x := range in[0] {
@@ -352,10 +353,10 @@ func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in 
 	}
 }
 
-// stride loops over the indices start, start+step, … below end. It handles count indices at a time
-// while at least count indices are left, and then single indices. For each index it calls emit,
-// which returns two functions. The first function loads the element or vector. The second function
-// computes the results from the loaded values.
+// stride emits a loop over the indices start, start+step, … below end. It handles count indices
+// together while at least count indices are left, and then single indices. For each index it calls
+// emit, which returns two functions. The first loads the inputs of the element or vector. The
+// second computes the results from them.
 func (m *mapBuilder) stride(start, end, step ptx.Value, count int, emit func(i ptx.Value) (load func() [][]ptx.Value, compute func(in [][]ptx.Value))) {
 	next := start
 	if count > 1 {
@@ -434,7 +435,7 @@ func (m *mapBuilder) buildStrided() {
 	v := m.s.vector
 	end := m.n
 	if v > 1 {
-		end = m.n.Div(num(v)) // the planner chooses v so that it divides the innermost dimension
+		end = m.n.Div(num(v)) // v divides the size of the innermost dimension
 	}
 	m.For(m.id, end, m.step, func(i ptx.Value, _ ptx.Loop) {
 		coord := m.coords.split(i)
@@ -451,7 +452,7 @@ func (m *mapBuilder) buildStrided() {
 }
 
 // dividesDoubles reports whether p divides or takes square roots in float64. The hardware has no
-// instructions for these, and the code that replaces them needs many registers.
+// instructions for these operations, and the code for them needs many registers.
 func dividesDoubles(p *expr.Program) bool {
 	for _, c := range p.Code {
 		if c.Type == dtype.F64 && (c.Op == expr.OpDiv || c.Op == expr.OpSqrt) {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// mapCase runs p over operands with the given layouts. It compares each element with the definition
-// in package expr.
+// mapCase runs p on operands with the given layouts, and compares each element with package expr.
+// It returns the ideal and the actual number of memory sectors.
 func mapCase(t *testing.T, what string, p *expr.Program, outs, ins []shape.Layout, skip int, params []uint64) (ideal, actual int64) {
 	t.Helper()
 	m := newMachine(t)
@@ -73,10 +73,10 @@ func TestMapTypes(t *testing.T) {
 	}
 }
 
-// TestMapPairs tests maps of one operand, where a thread reads two vectors before it computes
-// either of them. With the usual grid, such a test would need millions of elements. Here a few
-// blocks loop over thousands of elements. The tested lengths leave every possible number of vectors
-// and of single elements for the end.
+// TestMapPairs runs maps of one operand, in which a thread reads two vectors before it computes
+// either of them. The usual grid would need millions of elements for that. Here a few blocks loop
+// over thousands of elements. The lengths leave every possible number of vectors and of single
+// elements for the end.
 func TestMapPairs(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
 		p := program(t, []dtype.Type{typ}, []dtype.Type{typ}, x0.Mul(x0))
@@ -105,7 +105,7 @@ func TestMapPairs(t *testing.T) {
 	}
 }
 
-// TestMapDense checks that accesses to dense operands of every length use whole sectors.
+// TestMapDense runs maps on dense operands of every length. All accesses must use whole sectors.
 func TestMapDense(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64, dtype.I64, dtype.I8} {
 		p := program(t, []dtype.Type{typ}, []dtype.Type{typ, typ}, x0.Mul(x1).Add(x0))
@@ -149,21 +149,22 @@ func TestMapLayouts(t *testing.T) {
 		for _, test := range tests {
 			mapCase(t, test.what, p, []shape.Layout{test.out}, []shape.Layout{test.a, test.b}, test.skip, nil)
 		}
-		narrowLimit = 0 // in the second round indices have 64 bits
+		narrowLimit = 0 // in the second iteration, indices have 64 bits
 	}
 }
 
-// TestMapSideBySide tests operands that alternate in memory, element by element, like real and
-// imaginary parts. They must be read and written in one access.
+// TestMapSideBySide runs maps on operands that alternate in memory, element by element, like real
+// and imaginary parts. One access must read or write both.
 func TestMapSideBySide(t *testing.T) {
 	x2, x3 := expr.X(2), expr.X(3)
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
 		table := typ.Compute()
 		p := program(t, []dtype.Type{typ, typ}, []dtype.Type{typ, typ, table, table}, x0.Mul(x2).Sub(x1.Mul(x3)), x1.Mul(x2).Add(x0.Mul(x3)))
 		for _, c := range []struct {
-			what          string
-			pitch, second int // distance between rows; second is the offset of the second part
-			in, skip      int // stride and offset of the operands
+			what string
+			// The distance between rows, and the offset of the second operand.
+			pitch, second int
+			in, skip      int // stride and offset of the inputs
 			columns       int
 			paired        uint32
 		}{
@@ -221,8 +222,8 @@ func TestMapSideBySide(t *testing.T) {
 	}
 }
 
-// TestMapPrograms checks that all primitives, several outputs, scalars and the index give the bits
-// that package expr defines.
+// TestMapPrograms runs programs with all primitives, several outputs, scalars and the index. The
+// results must have the bits that package expr defines.
 func TestMapPrograms(t *testing.T) {
 	f, d, i, l := dtype.F32, dtype.F64, dtype.I32, dtype.I64
 	h := []dtype.Type{dtype.F16}
@@ -322,7 +323,8 @@ func TestMapErrors(t *testing.T) {
 	}
 }
 
-// TestDivisor checks division by multiplication for many divisors, at and around their multiples.
+// TestDivisor checks division by multiplication for many divisors. The dividends are at and around
+// their multiples.
 func TestDivisor(t *testing.T) {
 	for _, d := range []int{1, 2, 3, 5, 6, 7, 10, 64, 641, 1000, 65535, 65536, 65537, 1<<30 - 1, 1 << 30, 1<<31 - 1} {
 		m, s := divisor(d)
@@ -338,8 +340,8 @@ func TestDivisor(t *testing.T) {
 	}
 }
 
-// TestMapTurnsWhatFits checks that transposed operands get a tile in shared memory as long as there
-// is room.
+// TestMapTurnsWhatFits checks maps with many transposed operands. Each must be transposed in shared
+// memory as long as there is room.
 func TestMapTurnsWhatFits(t *testing.T) {
 	for _, n := range []int{5, 6, 8} {
 		e, types, turned := expr.X(0), []dtype.Type{dtype.F64}, []shape.Layout{strided([]int{40, 33}, []int{1, 40})}

@@ -9,16 +9,15 @@ import (
 
 // tileSpec describes an elementwise kernel for operands that are contiguous along different
 // dimensions, such as a copy of a transposed operand. Blocks compute tiles of 32×32 elements. The
-// results are contiguous along the last dimension. An input that is contiguous along another
-// dimension is called turned. Blocks transpose turned inputs in shared memory. So all accesses to
+// results are contiguous along the last dimension. Inputs that are contiguous along another
+// dimension are called turned. Blocks transpose them in shared memory, so that all accesses to
 // global memory run along the contiguous dimension.
 type tileSpec struct {
 	program programID
-	rank    int // rank of the collapsed space
-	// The turned inputs are contiguous along the dimension axis, and the results along the last
-	// dimension.
+	rank    int // rank of the iteration space without merged dimensions
+	// axis is the dimension along which turned inputs are contiguous.
 	axis   int
-	turned uint32 // bit i: input i is contiguous along the dimension axis
+	turned uint32 // bit i is set if input i is turned
 }
 
 func (s tileSpec) name() string {
@@ -33,8 +32,7 @@ const (
 )
 
 // tileSpecFor returns the specification for a map over the space. The first operands of the space
-// are the results, and outs is their number. It returns false if a kernel without turned inputs is
-// better.
+// are the results, and outs is their number. It returns false if a kernel without tiles is better.
 func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 	last, shared := sp.rank()-1, 0
 	s := tileSpec{program: programIDOf(p), rank: sp.rank(), axis: -1}
@@ -108,8 +106,8 @@ func planTiles(s tileSpec, p *expr.Program, sp space, all []Operand, params []ui
 func (s tileSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	p := programs[0]
 	na, nl := b.Param("na", ptx.U32), b.Param("nl", ptx.U32)
-	// The method split ignores the size of the first dimension. An extra dimension is therefore put
-	// in front, and split returns a coordinate for each outer dimension.
+	// The method split does not use the size of the first dimension. With an extra dimension in
+	// front, it returns a coordinate for each outer dimension.
 	coords := declareCoordinates(b, "d", s.rank-1, false)
 	var base []ptx.Ptr
 	var strides [][]ptx.Value

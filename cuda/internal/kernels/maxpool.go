@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// maxPoolGradSpec describes a kernel for the gradient of maxima. A thread computes one element of
-// the result. It goes through the windows that cover the element, in their order, and adds the
+// maxPoolGradSpec describes a kernel for the gradient of max pooling. A thread computes one element
+// of the result. It goes through the windows that cover the element, in their order, and adds the
 // gradient of each window whose maximum is this element.
 type maxPoolGradSpec struct {
 	typ, near dtype.Type
@@ -26,8 +26,8 @@ func (s maxPoolGradSpec) name() string {
 	return name
 }
 
-// MaxPoolGrad plans the gradient of the maxima of windows. The operands are contiguous. See
-// [device.MaxPoolGrad].
+// MaxPoolGrad plans the gradient of max pooling, as [device.MaxPoolGrad] defines it. The operands
+// are contiguous.
 func MaxPoolGrad(dx, g, near Operand, win device.Window) ([]Launch, error) {
 	n, r := dx.Shape.Size(), win.Rank
 	if n == 0 {
@@ -70,7 +70,7 @@ func (s maxPoolGradSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	coords := declareCoordinates(b, "d", 1+r, s.wide)
 	dx, g, near := b.Pointer("dx", storage(s.typ)), b.Pointer("g", storage(s.typ)), b.Pointer("near", storage(s.near))
 	axes := make([]foldAxis, r)
-	along := make([]ptx.Value, r) // stride of each dimension within a plane
+	along := make([]ptx.Value, r) // stride of each dimension in an image
 	for i := range axes {
 		a := &axes[i]
 		suffix := fmt.Sprint(i)
@@ -82,9 +82,10 @@ func (s maxPoolGradSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.For(id, n, step, func(i ptx.Value, _ ptx.Loop) {
 		at := coords.split(i)
 		sum := b.Var(b.Bits(computing(s.typ.Compute()), 0))
-		// The function each loops over the windows along dimension d. The window is already chosen
-		// in the dimensions before d. The argument window is its index there, and distance is the
-		// element's distance from its beginning.
+		// The function each loops over the windows that cover the element along dimension d. The
+		// windows' coordinates in the dimensions before d are already chosen. The argument window
+		// is their combined index, and distance is the combined distance of the element from the
+		// window's beginning.
 		var each func(d int, window, distance ptx.Value)
 		each = func(d int, window, distance ptx.Value) {
 			if d == r {
@@ -97,8 +98,8 @@ func (s maxPoolGradSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			a := &axes[d]
 			p := at[1+d].Add(a.before)
 			b.For(b.Const(it, num(0)), a.kernel, num(1), func(back ptx.Value, _ ptx.Loop) {
-				// In the first window that covers the element, it is the last element. The loop
-				// therefore goes backwards through the elements of a window.
+				// In the first window that covers the element, the element is the last one. So the
+				// loop goes backwards through the elements of a window.
 				begin := a.kernel.Sub(num(1)).Sub(back).Mul(a.dilation)
 				b.If(begin.Le(p), func() {
 					place := a.stride.split(p.Sub(begin))

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestMaxPoolGrad checks that the gradient of maxima is one launch, and that it adds the gradients
-// of windows in their order, with narrow and with wide indices.
+// TestMaxPoolGrad computes the gradient of max pooling. It must be one launch that adds the
+// gradients of windows in their order, with 32-bit and with 64-bit indices.
 func TestMaxPoolGrad(t *testing.T) {
 	defer func(n int) { narrowLimit = n }(narrowLimit)
 	w := device.Window{Rank: 2, Kernel: [3]int{3, 4}, Stride: [3]int{2, 1}, Dilation: [3]int{1, 2}, Before: [3]int{1, 2}}
@@ -25,7 +25,7 @@ func TestMaxPoolGrad(t *testing.T) {
 				at := make([]uint64, planes*down*across)
 				for plane := range planes {
 					for y := range down {
-						for x := range across { // the middle of each window is its maximum
+						for x := range across { // the maximum of each window is in its middle
 							dy, dx := 1, 2+2*(k%2)
 							row, column := y*2+dy-1, x+dx-2
 							at[k] = uint64(dy*columns + dx)

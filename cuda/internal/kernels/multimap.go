@@ -17,7 +17,7 @@ const oneBits = 0x3f800000
 // multiSpec describes a kernel that runs one program over many groups of tensors.
 type multiSpec struct {
 	program programID
-	finite  bool // the kernel also checks for infinities and NaN
+	finite  bool // whether the kernel also looks for infinities and NaN
 }
 
 func (s multiSpec) name() string {
@@ -29,7 +29,7 @@ func (s multiSpec) name() string {
 
 // MultiMapTable returns the table in which the kernel of [MultiMap] finds its tensors, and the
 // number of blocks. The table has to lie in device memory, aligned to 8 bytes. For a given program
-// the table depends only on addresses and sizes. So a caller can keep it from step to step.
+// the table depends only on addresses and sizes. So a caller can use it in several steps.
 //
 // The table begins with two words (64-bit, little-endian) for each block. The first word is the
 // offset of its group's record in the table, counted in words. The second word is the index of the
@@ -79,7 +79,7 @@ func MultiMapTable(p *expr.Program, outs, ins [][]Operand) (table []byte, blocks
 	return table, len(list), nil
 }
 
-// multiVector returns how many elements a thread computes together.
+// multiVector returns the number of elements of one vector access of a thread.
 func multiVector(p *expr.Program) int {
 	if p.Cost() > 400 {
 		return 1
@@ -92,9 +92,9 @@ func multiVector(p *expr.Program) int {
 }
 
 // MultiMap plans the program over the groups of a table that [MultiMapTable] made and the caller
-// copied to the device. The operand params has the bits of the run-time scalars on the device, 8
-// bytes each. The operand nonFinite may be absent (of type Invalid). Otherwise it is a float32 of 0
-// or 1, and becomes 1 if an element of any group's first input is infinite or NaN.
+// copied to the device. The operand params has the bits of the program's scalars in device memory,
+// 8 bytes each. The operand nonFinite may be absent (of type Invalid). Otherwise it is a float32 of
+// 0 or 1, and becomes 1 if an element of any group's first input is infinite or NaN.
 func MultiMap(p *expr.Program, table uint64, blocks int, params, nonFinite Operand) ([]Launch, error) {
 	if blocks == 0 {
 		return nil, nil

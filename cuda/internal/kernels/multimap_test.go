@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// adamW returns the program of a step of AdamW over (p, m, v, g). Its scalars are rate, decay·rate,
-// β₁, β₂, ε and the two bias corrections (I. Loshchilov, F. Hutter: Decoupled weight decay
-// regularization, 2019).
+// adamW returns the program of a step of AdamW on the operands p, m, v and g. Its scalars are rate,
+// decay·rate, β₁, β₂, ε and the two bias corrections (I. Loshchilov, F. Hutter: Decoupled weight
+// decay regularization, 2019).
 func adamW(t testing.TB, param dtype.Type) *expr.Program {
 	p, m, v, g := expr.X(0), expr.X(1), expr.X(2), expr.X(3)
 	s := func(i int) *expr.Expr { return expr.Param(i, dtype.F32) }
@@ -29,8 +29,8 @@ func sgd(t testing.TB) *expr.Program {
 		expr.X(1).Mul(expr.Param(1, f)).Add(expr.X(2)))
 }
 
-// TestMultiMap checks that a step in place over groups of several sizes, aligned or not, gives the
-// bits that package expr defines.
+// TestMultiMap runs an optimizer step in place on groups of several sizes, aligned or not. The
+// results must have the bits that package expr defines.
 func TestMultiMap(t *testing.T) {
 	scalars := []float64{1e-2, 1e-4, 0.9, 0.999, 1e-8, 10, 1000}
 	for _, test := range []struct {
@@ -70,7 +70,7 @@ func TestMultiMap(t *testing.T) {
 		if len(list) != 1 {
 			t.Errorf("%s: %d launches", test.what, len(list))
 		}
-		if s.Sectors > s.IdealSectors+40 { // the allowance is for the misaligned group
+		if s.Sectors > s.IdealSectors+40 { // the misaligned group may access 40 more sectors
 			t.Errorf("%s: %d sectors, %d would do", test.what, s.Sectors, s.IdealSectors)
 		}
 		for g := range outs {
@@ -92,9 +92,8 @@ func unscale(t testing.TB, typ dtype.Type) *expr.Program {
 	return program(t, []dtype.Type{typ}, []dtype.Type{typ}, expr.X(0).Mul(expr.Param(0, typ.Compute())))
 }
 
-// TestMultiMapFound checks that an infinity or a NaN at any index sets nonFinite to 1, and that no
-// other value does. The program's results must not depend on whether the operand nonFinite is
-// present.
+// TestMultiMapFound puts an infinity or a NaN at any index, which must set nonFinite to 1. No other
+// value may do so. The program's results must not depend on whether nonFinite is present.
 func TestMultiMapFound(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {
 		p := unscale(t, typ)

@@ -10,15 +10,15 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// normSpec describes the normalisation of rows, or its gradient. A thread reads vectors of its row.
-// If its registers hold all these vectors, the thread reads each vector once. Otherwise it reads
-// them once for each pass.
+// normSpec describes the normalisation of rows, or its gradient. A thread reads some vectors of its
+// row. If its registers hold all of them, it reads each vector once. Otherwise it reads them once
+// for each loop over the row.
 type normSpec struct {
-	typ, weight, bias dtype.Type // the types of weight and bias are Invalid if absent
+	typ, weight, bias dtype.Type // element types; those of weight and bias are Invalid if absent
 	y                 dtype.Type // type of the result, or of the result's gradient
 	grad, rms, zero   bool
-	plus              bool // an operand is added to the gradient
-	runs              bool // neighbouring columns share a weight
+	plus              bool // whether an operand is added to the gradient
+	runs              bool // whether neighbouring columns have the same weight
 	vector            int  // number of elements in one access
 	held              int  // number of vectors that a thread keeps in registers; 0 for none
 	group             int
@@ -45,19 +45,21 @@ func (s normSpec) name() string {
 	return fmt.Sprintf("%s_v%d_h%d_%d", strings.Join(name, "_"), s.vector, s.held, s.group)
 }
 
-// NormOperands are the operands and results of a normalisation, see [device.Norm]. Absent operands
-// have the type Invalid.
+// NormOperands are the operands and results of a [device.Norm]. Absent operands have the type
+// Invalid.
 type NormOperands struct {
 	Out, Mean, Rstd, X, Weight, Bias Operand
 	Grad                             Operand // gradient of the result
-	DWeight, DBias, Add              Operand // used only for the gradient, see [device.NormGrad]
+	// These are used only for the gradient ([device.NormGrad]).
+	DWeight, DBias, Add Operand
 }
 
 // Norm plans a normalisation of the rows of o.X.
 func Norm(o NormOperands, n device.RowNorm) ([]Launch, error) { return planNorm("norm", o, n, false) }
 
 // NormGrad plans the gradient of the rows of o.X, which it stores in o.Out, and the gradients of
-// weight and bias. It reads the gradient of the result from o.Grad. See [NormGradReason].
+// weight and bias. It reads the gradient of the result from o.Grad. If [NormGradReason] returns a
+// reason, it cannot compute all gradients together.
 func NormGrad(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, error) {
 	if o.DWeight.Type != dtype.Invalid || o.DBias.Type != dtype.Invalid {
 		return planNormSums(o, n, scratch)
@@ -71,7 +73,7 @@ func planNorm(op string, o NormOperands, n device.RowNorm, grad bool) ([]Launch,
 		y, matrices = o.Grad, append(matrices, o.Grad)
 	}
 	alike := []Operand{o.X, o.Out, y}
-	for i := range alike[1:] { // if the rows are float32, the result may be a 16-bit float
+	for i := range alike[1:] { // for float32 rows, the result may be a 16-bit float
 		if v := &alike[i+1]; o.X.Type == dtype.F32 && v.Type == y.Type && y.Type.IsHalf() {
 			v.Type = dtype.F32
 		}
@@ -181,20 +183,21 @@ func widest(list ...dtype.Type) int {
 	return n
 }
 
-// normWork is the state of normSpec.build while it emits a kernel.
+// normWork is the state of normSpec.build while it emits the code of a kernel.
 type normWork struct {
 	*rowWork
 	s     normSpec
 	t     ptx.Type
 	n     ptx.Value // number of columns, as a value of the computing type
-	start ptx.Value // index of the row's first weight
+	start ptx.Value // index of the weight for the row's first column
 	inner ptx.Value
-	// indices of the vectors kept in registers, and whether the row has these vectors
+	// The indices of the vectors kept in registers, and whether the row has these vectors.
+
 	at, inside []ptx.Value
 }
 
 // rowValues holds the values of a thread's columns. They are kept in registers, or loaded again for
-// each pass.
+// each loop over the row.
 type rowValues struct {
 	w    *normWork
 	held [][]ptx.Value
@@ -380,7 +383,7 @@ func apply(v []ptx.Value, f func(k int) ptx.Value) []ptx.Value {
 	return out
 }
 
-// values loads the thread's values with the function load. It keeps as many of them as registers
+// values loads the thread's columns with the function load. It keeps as many of them as registers
 // can hold.
 func (w *normWork) values(load func(i ptx.Value) []ptx.Value) rowValues {
 	v := rowValues{w: w, load: load}
@@ -398,12 +401,12 @@ func (r rowValues) mapped(f func(i ptx.Value, v []ptx.Value) []ptx.Value) rowVal
 	return out
 }
 
-// pairwise adds up a list of values: first neighbours, then neighbouring sums.
+// pairwise adds up a list of values: first neighbours in pairs, then neighbouring sums.
 func pairwise(list []ptx.Value) ptx.Value {
 	return combinePairs(list, func(x, y ptx.Value) ptx.Value { return x.Add(y) })
 }
 
-// combinePairs combines a list of values: first neighbours, then neighbouring results.
+// combinePairs combines a list of values: first neighbours in pairs, then neighbouring results.
 func combinePairs(list []ptx.Value, combine func(x, y ptx.Value) ptx.Value) ptx.Value {
 	for len(list) > 1 {
 		var next []ptx.Value

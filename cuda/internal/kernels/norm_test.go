@@ -49,11 +49,12 @@ func slowNorm(x, g, w, b []float64, columns int, n device.RowNorm) (y, dx, mean,
 
 // normCase describes the operands of one normalisation.
 type normCase struct {
-	typ, affine   dtype.Type // type of x; affine: type of weight and bias
+	// Types of x, and of weight and bias.
+	typ, affine   dtype.Type
 	rows, columns int
 	weight, bias  bool
 	n             device.RowNorm
-	skip          int // operands start this many elements after an aligned address
+	skip          int // number of elements between an aligned address and the start of each operand
 }
 
 func (c normCase) operands(m *machine) (forward, backward NormOperands) {
@@ -83,11 +84,11 @@ func TestNorm(t *testing.T) {
 		{typ: f32, rows: 3, columns: 1, n: plain},
 		{typ: f32, rows: 9, columns: 33, weight: true, bias: true, n: plain},
 		{typ: f32, rows: 9, columns: 64, weight: true, bias: true, n: plain},
-		// a warp computes a row of the result, and a block computes a row of the gradient
+		// a warp computes a row of the result, but a block computes a row of the gradient
 		{typ: f32, rows: 2, columns: 1024, weight: true, bias: true, n: plain},
 		{typ: f32, rows: 2, columns: 1028, n: plain},
 		{typ: f32, rows: 2, columns: 8192, weight: true, n: rms},
-		// more columns than registers hold
+		// these rows have more columns than registers hold
 		{typ: f32, rows: 1, columns: 9000, weight: true, bias: true, n: plain},
 		{typ: f32, rows: 2, columns: 1025, weight: true, n: rms},
 		{typ: f32, rows: 3, columns: 64, skip: 1, n: rms},

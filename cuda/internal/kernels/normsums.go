@@ -11,16 +11,17 @@ import (
 
 // normSumsSpec describes a kernel for the gradient of the normalisation of rows, together with the
 // gradients of weight and bias. A warp or a block loops over rows and holds one row at a time in
-// registers. It computes the row's gradient, and adds the row's terms to the sums for each column.
-// So it reads the operands only once.
+// registers. It computes the row's gradient, and adds the row's contribution to the sums for each
+// column. So it reads the operands only once.
 type normSumsSpec struct {
-	typ, g, weight dtype.Type // types of x, g and weight; weight is Invalid if absent
+	// Types of x, g and weight. That of weight is Invalid if it is absent.
+	typ, g, weight dtype.Type
 	rms            bool
-	// dx, dw, db: which results are wanted; plus: an operand is added to dx
+	// which results are wanted; plus says that an operand is added to dx
 	dx, dw, db, plus bool
 	vector           int  // number of elements in one access
-	held             int  // number of vectors of a row that each thread holds
-	ragged           bool // some threads hold one vector less
+	held             int  // number of vectors of a row that each thread keeps in registers
+	ragged           bool // whether some threads hold one vector less
 	group            int  // number of threads that share a row
 }
 
@@ -52,16 +53,16 @@ func (s normSumsSpec) name() string {
 
 const (
 	// A thread holds at most normValues columns, each in four or five registers. If it reads its
-	// columns one by one, it holds at most oddValues columns, because each needs an address.
+	// columns one by one, it holds at most oddValues of them, because each needs an address.
 	normValues, oddValues = 32, 24
-	// normParts is the largest number of parts into which a sum is divided.
+	// normParts is the largest number of blocks, each of which stores partial sums.
 	normParts = 1024
 	// normWarps is the number of warps of a block if each warp processes its own row.
 	normWarps = 4
 )
 
-// normPartRows returns the least number of rows of a block. With this number, writing and rereading
-// the block's sums costs less than a twentieth of the traffic of the operands.
+// normPartRows returns the least number of rows of a block. With this number, the traffic of
+// partial sums is less than a twentieth of the traffic of the operands.
 func normPartRows(t dtype.Type) int {
 	if t.IsHalf() {
 		return 64
@@ -79,7 +80,7 @@ func NormGradReason(o NormOperands, n device.RowNorm) string {
 	case n.Period != 1 || n.Inner != 1:
 		return "the gradients of weights that columns or rows share are sums over what has one weight"
 	}
-	// The addresses are not known yet. This assumes the worst case, that elements are read one by
+	// The addresses are not known yet, so this assumes the worst case: elements are read one by
 	// one.
 	if columns := o.X.Shape.At(1); columns > rowThreads*normRoom(o.X.Type, o.Grad.Type, 1) {
 		return fmt.Sprintf("rows of %d columns do not fit registers", columns)
@@ -122,9 +123,9 @@ func newNormSums(o NormOperands, n device.RowNorm) normSumsSpec {
 	return s
 }
 
-// planNormSums plans the gradients of x, weight and bias as two launches. In the first kernel each
-// block stores its part of each sum. The second kernel adds these parts up. The number of parts
-// depends only on the number of rows and on the type.
+// planNormSums plans the gradients of x, weight and bias as two launches. In the first, each block
+// stores partial sums over its rows. The second adds these up. The number of blocks depends only on
+// the number of rows and on the type.
 func planNormSums(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, error) {
 	const op = "norm gradient"
 	if why := NormGradReason(o, n); why != "" {
@@ -192,17 +193,17 @@ func planNormSums(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, 
 	return append(list, l), err
 }
 
-// normSumsWork is the state of normSumsSpec.build while it emits a kernel.
+// normSumsWork is the state of normSumsSpec.build while it emits the code of a kernel.
 type normSumsWork struct {
 	*ptx.Builder
 	s       normSumsSpec
 	t       ptx.Type
 	columns ptx.Value
 	lane    ptx.Value
-	inside  ptx.Value // whether the thread has the last vector
+	inside  ptx.Value // whether the last vector of this thread is in the row
 	at      []ptx.Value
 	shared  ptx.Ptr
-	turn    *ptx.Var // which half of the shared memory the next row will use
+	turn    *ptx.Var // index of the half of the shared memory that the next row uses
 }
 
 func (s normSumsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
@@ -308,8 +309,8 @@ func (w *normSumsWork) forEach(f func(i ptx.Value, value int)) {
 }
 
 // gradient emits the code that stores rstd·(h - m(h) - z·m(h·z)) for a row. Here h is g·weight, z
-// is (x - mean)·rstd, and m is the mean over the row. If the kernel has an operand to add, addend
-// holds its values, which are added to the result.
+// is (x - mean)·rstd, and m is the mean over the row. If an operand is added to the gradient,
+// addend holds its values.
 func (w *normSumsWork) gradient(dx, weight ptx.Ptr, h, z, addend []ptx.Value, r, n ptx.Value) {
 	s := w.s
 	if s.weight != dtype.Invalid {
@@ -380,7 +381,7 @@ func (w *normSumsWork) reduceRow(list []ptx.Value) []ptx.Value {
 	return list
 }
 
-// storePart stores the block's part of the sums in the memory at partial.
+// storePart stores the block's partial sums in the memory at partial.
 func (w *normSumsWork) storePart(partial ptx.Ptr, sums [2][]*ptx.Var) {
 	var list [][]*ptx.Var
 	for _, v := range sums {
@@ -405,8 +406,9 @@ func (w *normSumsWork) storePart(partial ptx.Ptr, sums [2][]*ptx.Var) {
 		return
 	}
 	w.Comment("the sums of the block's warps, a vector of each lane at a time")
-	// In one step each lane of a warp stores a chunk of values of one plane, so that the chunks of
-	// neighbouring lanes are neighbours. The gap between planes prevents bank conflicts.
+	// In shared memory, element e of all vectors of a warp lies in plane e. In one step each lane
+	// stores a few values of one plane, next to those of its neighbour. The gap between planes
+	// prevents bank conflicts.
 	width, threads, chunk := 32*s.vector, 32*normWarps, min(s.vector, 16/acc.Size())
 	plane := 32 * chunk
 	if chunk < s.vector {
@@ -451,8 +453,8 @@ func (w *normSumsWork) storePart(partial ptx.Ptr, sums [2][]*ptx.Var) {
 	}
 }
 
-// normPartsSpec describes the kernel that adds up the partial sums of the gradients. Eight threads
-// work on each result, and the lanes of a warp work on neighbouring results.
+// normPartsSpec describes the kernel that adds up the partial sums of the gradients of weight and
+// bias. Eight threads work on each result, and the lanes of a warp work on neighbouring results.
 type normPartsSpec struct{ acc dtype.Type }
 
 func (s normPartsSpec) name() string { return "norm_grad_sums_" + s.acc.String() }

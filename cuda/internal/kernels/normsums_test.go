@@ -25,24 +25,26 @@ func slowNormSums(x, g, mean, rstd []float64, columns int) (dw, db, size []float
 	return dw, db, size
 }
 
-// TestNormSums checks the gradients of x, weight and bias, in all forms of the kernel.
+// TestNormSums compares the gradients of x, weight and bias with float64 references, for all
+// variants of the kernel.
 func TestNormSums(t *testing.T) {
 	layer := device.RowNorm{Eps: 1e-3, Period: 1, Inner: 1, Zero: true}
 	rms := device.RowNorm{Eps: 1e-3, RMS: true, Period: 1, Inner: 1}
 	f32, f64, f16, bf16 := dtype.F32, dtype.F64, dtype.F16, dtype.BF16
 	for _, c := range []struct {
-		typ, g, affine     dtype.Type
-		rows, columns      int
-		n                  device.RowNorm
-		noDX, noDW, noDB   bool
-		noWeight, add, odd bool // odd: operands start at a misaligned address
+		typ, g, affine   dtype.Type
+		rows, columns    int
+		n                device.RowNorm
+		noDX, noDW, noDB bool
+		// The field odd says that operands start at a misaligned address.
+		noWeight, add, odd bool
 	}{
 		{typ: f32, rows: 1, columns: 1, n: layer},
 		{typ: f32, rows: 70, columns: 7, n: layer, add: true},
 		{typ: f32, rows: 9, columns: 63, n: layer, noDB: true},
 		{typ: f32, rows: 9, columns: 65, n: layer, noDW: true, noWeight: true},
 		{typ: f32, rows: 3, columns: 129, n: rms, add: true},
-		{typ: f32, rows: 2000, columns: 8, n: layer}, // the sums have many parts
+		{typ: f32, rows: 2000, columns: 8, n: layer}, // many blocks store partial sums
 		{typ: f32, rows: 130, columns: 768, n: layer, add: true},
 		{typ: f32, g: bf16, rows: 100, columns: 768, n: layer, add: true},
 		{typ: f32, g: f16, rows: 5, columns: 1000, n: rms, noDB: true},
@@ -77,7 +79,7 @@ func TestNormSums(t *testing.T) {
 			o.Mean = m.tensor(acc, dense(c.rows), 0)
 		}
 		o.Out = m.tensor(c.typ, l, 0)
-		m.run(Norm(o, c.n)) // this computes mean and rstd
+		m.run(Norm(o, c.n)) // computes mean and rstd
 		o.Grad, o.Out = random(c.g, c.rows, c.columns), Operand{}
 		if !c.noWeight {
 			o.Weight = random(c.affine, c.columns)
@@ -134,8 +136,8 @@ func TestNormSums(t *testing.T) {
 	}
 }
 
-// TestNormSumsBytes checks that the gradient with its sums moves only a few bytes more than its
-// operands have, because each operand is read once.
+// TestNormSumsBytes counts the bytes that the gradient with its sums moves. They must be only a few
+// more than the operands have, because each operand is read once.
 func TestNormSumsBytes(t *testing.T) {
 	for _, c := range []struct {
 		typ, g dtype.Type
@@ -157,7 +159,7 @@ func TestNormSumsBytes(t *testing.T) {
 		if err != nil || len(list) != 2 {
 			t.Fatalf("%d launches: %v", len(list), err)
 		}
-		ratio := float64(least+2*scratch) / float64(least) // the partial sums are written and read again
+		ratio := float64(least+2*scratch) / float64(least) // partial sums are written and read again
 		t.Logf("%v, gradient %v, added %v: %.3f of the least bytes", c.typ, c.g, c.add, ratio)
 		if ratio > 1.05 {
 			t.Errorf("%v, gradient %v: %.3f of the least bytes", c.typ, c.g, ratio)

@@ -10,13 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// randomKernel emits a kernel of random integer arithmetic, variables, branches and loops on the
-// thread's element of x. The kernel stores the final values of its variables in y. Equal seeds give
-// equal kernels.
+// randomKernel emits a kernel of random integer arithmetic, variables, branches and loops. Each
+// thread starts from its element of x. The kernel stores the final values of its variables in y.
+// Equal seeds give equal kernels.
 type randomKernel struct {
 	*ptx.Builder
 	rng    *rand.Rand
-	values []ptx.Value // values that the code emitted next may use
+	values []ptx.Value // values that later code may use
 	vars   []*ptx.Var
 	x, y   ptx.Ptr
 }
@@ -41,7 +41,7 @@ func newRandomKernel(seed uint64) *ptx.Builder {
 func (k *randomKernel) pick() ptx.Value {
 	if i := k.rng.IntN(len(k.values) + len(k.vars)); i < len(k.vars) {
 		v := k.vars[i].Get()
-		k.values = append(k.values, v) // the variable's current value, which may be used much later
+		k.values = append(k.values, v) // the variable's current value, which much later code may use
 		return v
 	}
 	return k.values[k.rng.IntN(len(k.values))]
@@ -136,8 +136,8 @@ func (k *randomKernel) statements(n, depth int) {
 	}
 }
 
-// TestPassesPreserveMeaning checks that the builder's optimisation passes do not change what a
-// kernel computes.
+// TestPassesPreserveMeaning builds random kernels with and without the builder's optimisation
+// passes. Both must compute the same values.
 func TestPassesPreserveMeaning(t *testing.T) {
 	shorter := 0
 	for seed := range uint64(150) {

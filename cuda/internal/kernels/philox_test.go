@@ -34,8 +34,8 @@ func draws(t testing.TB) map[string]*expr.Program {
 }
 
 // TestDraws checks that an element's random numbers depend only on the seed, the offset and the
-// element's index. All kernels must give the numbers that package expr defines: with vectors of 1,
-// 2, 4 and 8, for elements that fill no vector, with strides, and for misaligned views.
+// element's index. All kernels must draw the numbers that package expr defines: with vectors of 1,
+// 2, 4 and 8 elements, for elements that fill no vector, with strides, and for misaligned views.
 func TestDraws(t *testing.T) {
 	defer func(n int) { narrowLimit = n }(narrowLimit)
 	params := []uint64{0x123456789a, 0xfffffffa}

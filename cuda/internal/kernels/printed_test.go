@@ -7,8 +7,8 @@ import (
 )
 
 // TestPrintedKernels writes the golden kernels, and the kernels of [gates] and [codeGates], into
-// the folder that FLAMBEAU_PRINT_PTX names. Each family is planned for large operands. `.ci/run
-// ptxas` compiles the kernels of the folder with the compilers of older drivers.
+// the folder that FLAMBEAU_PRINT_PTX names. Each is planned for large operands. The command
+// ".ci/run ptxas" compiles these kernels with the compilers of older drivers.
 func TestPrintedKernels(t *testing.T) {
 	folder := os.Getenv("FLAMBEAU_PRINT_PTX")
 	if folder == "" || folder == "0" || folder == "1" {

@@ -9,12 +9,12 @@ import (
 // actSpec describes the activation that a product kernel applies to rounded results before it
 // stores them.
 type actSpec struct {
-	act  string     // key of the activation, "" for none
-	pre  bool       // the results before the activation are stored as well
-	with dtype.Type // type of the second operand, Invalid for none
+	act  string     // key of the activation's program; "" for no activation
+	pre  bool       // whether the results before the activation are stored as well
+	with dtype.Type // type of the activation's second operand; Invalid if it has none
 }
 
-// suffix returns what the activation adds to a kernel's name.
+// suffix returns the part of a kernel's name that describes the activation.
 func (s actSpec) suffix() string {
 	name := ""
 	if s.act != "" {
@@ -36,15 +36,15 @@ func (o *ProductOperands) acting() actSpec {
 	return actSpec{o.Act.Key(), o.Pre.Type != dtype.Invalid, o.With.Type}
 }
 
-// likeOut reports whether p has the layout of the results, at a constant distance in memory that is
-// a multiple of 16 bytes.
+// likeOut reports whether p has the strides of the results, at a distance in memory that is a
+// multiple of 16 bytes.
 func (o *ProductOperands) likeOut(p *Operand) bool {
 	return p.Type.Size() == o.Out.Type.Size() && p.Strides == o.Out.Strides && (p.start()-o.Out.start())%16 == 0
 }
 
 // activatedInTile reports whether a block can apply the activation before it stores its results. It
-// cannot apply it to float32 sums of 16-bit factors, because these do not pass through shared
-// memory. Pre must have the layout of Out, see likeOut.
+// cannot for float32 sums of 16-bit factors, because these do not pass through shared memory. Pre
+// must have the layout of Out, at a distance that is a multiple of 16 bytes.
 func (o *ProductOperands) activatedInTile() bool {
 	return o.Out.Type == o.factor() && !o.tf32() && (o.Pre.Type == dtype.Invalid || o.likeOut(&o.Pre))
 }
@@ -68,13 +68,13 @@ func activatedSeparately(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, 
 	return append(list, last...), err
 }
 
-// activation is the state of an activation while a kernel is emitted.
+// activation holds what is needed to emit an activation in a kernel.
 type activation struct {
 	b    *ptx.Builder
 	s    actSpec
 	out  dtype.Type
 	f    *expr.Program // program of the activation; nil if there is no activation
-	pre  ptx.Value     // distance in bytes from a result to its element of Pre
+	pre  ptx.Value     // distance in bytes from an element of the result to its element of Pre
 	with gemmOperand   // second operand of the activation
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestTensorAct checks that an activation is part of the product's launch, and that the results
-// have the bits of the activation's program applied to Pre.
+// TestTensorAct computes products with activations on tensor cores. They must be one launch. The
+// results must have the bits of the activation's program applied to Pre.
 func TestTensorAct(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[0], tensorForms[len(tensorForms)-1]} {
 		for j, layout := range []string{"N", "T", "padded"} {
@@ -42,9 +42,9 @@ func TestTensorAct(t *testing.T) {
 	}
 }
 
-// TestTensorActWith checks activations with a second operand of any type. It is read in pieces if
-// its rows allow that, and otherwise element by element. The cases are whole rows, odd rows,
-// transposed rows, every second row of a, and a batch.
+// TestTensorActWith uses activations with a second operand of any type. Its rows are read in
+// accesses of 16 bytes where possible, and otherwise element by element. The cases are whole rows,
+// odd rows, transposed rows, every second row of a, and a batch.
 func TestTensorActWith(t *testing.T) {
 	small, large := tensorForm{64, 64, 32, 2, 2, 3, 4}, tensorForms[0]
 	for i, c := range []struct {
@@ -103,7 +103,7 @@ func TestTensorActWith(t *testing.T) {
 		m.nearProduct(fmt.Sprint(i), sums)
 		m.activated(fmt.Sprint(i, s.name()), o)
 	}
-	// The gradient of an activation is part of the product's launch.
+	// The activation's gradient must be computed in the product's launch.
 	f := func(d ...int) Operand { return fake(dtype.BF16, d...) }
 	o := ProductOperands{Out: f(1, 8192, 3072), A: f(1, 8192, 768), B: f(1, 768, 3072), With: f(1, 8192, 3072),
 		Act: expr.MustLower([]*expr.Expr{x0.Mul(x1)}, []dtype.Type{dtype.BF16}, []dtype.Type{dtype.BF16, dtype.BF16}, -1)}
@@ -113,9 +113,8 @@ func TestTensorActWith(t *testing.T) {
 	}
 }
 
-// TestMatMulActFloats checks activations in float32 and float64 products, for every tile, and for
-// rows that fill whole vectors and rows that do not. The second operand is read in vectors or
-// element by element.
+// TestMatMulActFloats uses activations in float32 and float64 products with every tile. Rows fill
+// whole vectors or not, and the second operand is read in vectors or element by element.
 func TestMatMulActFloats(t *testing.T) {
 	for i, c := range []struct {
 		typ, with  dtype.Type
@@ -157,8 +156,8 @@ func TestMatMulActFloats(t *testing.T) {
 	}
 }
 
-// TestMatMulActAssemble checks that float32 products spill no register if they have an activation
-// of two operands, or if they sum rows or columns.
+// TestMatMulActAssemble assembles float32 products with an activation of two operands, or with sums
+// of rows or columns. They must not spill registers.
 func TestMatMulActAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" {
@@ -192,8 +191,7 @@ func TestMatMulActAssemble(t *testing.T) {
 	a.finish()
 }
 
-// activated checks the results. It applies the activation's program to the stored values of Pre,
-// and compares.
+// activated applies the activation's program to the stored values of Pre, and compares the results.
 func (m *machine) activated(what string, o ProductOperands) {
 	m.t.Helper()
 	in := [][]uint64{m.read(o.Pre)}

@@ -6,13 +6,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// sumsSpec says which sums a product kernel computes in addition to the product.
+// sumsSpec says whether a product kernel also sums rows or columns of its factors.
 type sumsSpec struct {
 	rows    bool // whether the rows of a are summed
 	columns bool // whether the columns of b are summed
 }
 
-// suffix returns what the sums add to a kernel's name.
+// suffix returns the part of a kernel's name that describes the sums.
 func (s sumsSpec) suffix() string {
 	name := ""
 	if s.rows {
@@ -29,10 +29,10 @@ func (o *ProductOperands) summing() sumsSpec {
 	return sumsSpec{o.Sums.Type != dtype.Invalid, o.ColumnSums.Type != dtype.Invalid}
 }
 
-// separateSums returns the sums that need launches of their own. These are all sums if the
-// product's blocks cannot compute any: in a product with a vector, and if blocks round the factors.
-// Otherwise a kernel has registers for either the sums of rows or the sums of columns. If both are
-// wanted, the sums of columns get a launch.
+// separateSums returns the sums that need launches of their own. The product's blocks cannot
+// compute any sums in a product with a vector, or if they round the factors. Otherwise a kernel has
+// registers for either the sums of rows or the sums of columns. If both are wanted, the sums of
+// columns get a launch.
 func (o *ProductOperands) separateSums(scratch Scratch) sumsSpec {
 	m, n, s := o.Out.Shape.At(1), o.Out.Shape.At(2), o.summing()
 	switch {
@@ -44,7 +44,7 @@ func (o *ProductOperands) separateSums(scratch Scratch) sumsSpec {
 	return sumsSpec{}
 }
 
-// summed plans launches for the selected sums, and removes these sums from the product o.
+// summed plans launches for the selected sums, and removes these sums from o.
 func (o *ProductOperands) summed(selected sumsSpec, scratch Scratch) (list []Launch, err error) {
 	turned := o.B
 	turned.Layout = o.B.Transpose(1, 2)

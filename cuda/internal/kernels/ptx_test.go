@@ -12,8 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// runGolden runs one of the golden kernels of package ptx. The tests of that package can only
-// assemble these kernels.
+// runGolden runs one of the golden kernels of package ptx, whose own tests can only assemble them.
 func (m *machine) runGolden(name string, grid, block, shared uint32, p packer) {
 	m.t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "ptx", "testdata", name+".ptx"))
@@ -95,8 +94,8 @@ func TestPTXFlow(t *testing.T) {
 	})
 }
 
-// TestPTXIntegers checks that the integer instructions compute what the builder's documentation
-// says.
+// TestPTXIntegers checks the results of the integer instructions against the builder's
+// documentation.
 func TestPTXIntegers(t *testing.T) {
 	m := newMachine(t)
 	values := make([]uint32, 128)
@@ -105,7 +104,7 @@ func TestPTXIntegers(t *testing.T) {
 		if i%3 == 0 {
 			values[i] = -values[i]
 		}
-		values[i] |= 1 // the values are divisors, so none is zero
+		values[i] |= 1 // makes the values odd, because they are divisors that must not be zero
 	}
 	in := m.fill(m.tensor(dtype.I32, dense(128), 0), func(i int) uint64 { return uint64(values[i]) })
 	out, wide := m.tensor(dtype.I32, dense(64), 0), m.tensor(dtype.I64, dense(64), 0)
@@ -150,7 +149,7 @@ func TestPTXIntegers(t *testing.T) {
 	})
 }
 
-// TestPTXFloats checks that arithmetic in float64 rounds once for each operation.
+// TestPTXFloats checks that float64 arithmetic rounds once for each operation.
 func TestPTXFloats(t *testing.T) {
 	m := newMachine(t)
 	const n = 64

@@ -5,7 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// philox returns the four words of [expr.Philox] for a seed and a counter of 64 bits each.
+// philox emits the function [expr.Philox]. It returns the four words for a seed and a counter of 64
+// bits each.
 func philox(b *ptx.Builder, seed, counter ptx.Value) [4]ptx.Value {
 	halves := func(v ptx.Value) (lo, hi ptx.Value) {
 		v = v.Bitcast(ptx.U64)
@@ -27,12 +28,13 @@ func philox(b *ptx.Builder, seed, counter ptx.Value) [4]ptx.Value {
 	return c
 }
 
-// A place is an element's index as base + add, where base is a multiple of vector. The fields add
-// and vector are known when the kernel is built. So neighbouring elements can share one block of
-// random numbers.
+// A place is the index of an element in the form base + add, where base is a multiple of vector.
+// The fields add and vector are known when the kernel is built, so that neighbouring elements can
+// share one block of random numbers.
 type place struct {
-	base        ptx.Value
-	add, vector int // vector is a power of two, and greater than add
+	base ptx.Value
+	// vector is a power of two that is greater than add.
+	add, vector int
 }
 
 // drawn emits the operation OpPhilox for the element at the given place.
@@ -54,7 +56,8 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, p pl
 		}
 		return words[word]
 	}
-	// unknown lists the bits of the word's index that are not known when the kernel is built.
+	// unknown lists the bits of the index of the element's random word that are not known when the
+	// kernel is built.
 	var unknown []int
 	for bit := 1; bit < per; bit *= 2 {
 		if word := bit << d.Shift; bit >= p.vector && word&int(d.Clear) == 0 {
@@ -81,9 +84,8 @@ func indexOf(p *expr.Program, i int32) bool {
 	return p.Code[i].Op == expr.OpIndex
 }
 
-// lowBits returns the value of an OpAnd of the element's index and a constant, if the constant is
-// less than the length of a vector. In that case these bits of the index are known when the kernel
-// is built.
+// lowBits evaluates an OpAnd of the element's index and a constant, if the constant is less than
+// the length of a vector. The lower bits of the index are then known when the kernel is built.
 func lowBits(p *expr.Program, c expr.Instr, at *place) (v uint64, ok bool) {
 	for _, o := range [2][2]int32{{c.A, c.B}, {c.B, c.A}} {
 		if k := p.Code[o[1]]; k.Op == expr.OpConst && k.Imm < uint64(at.vector) && indexOf(p, o[0]) {

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// randomLayout returns a layout without overlap, with the dimensions in any order in memory and
-// some rows padded. Dimensions of operands that are only read may also be broadcast or reversed.
+// randomLayout returns a layout without overlap. Its dimensions have any order in memory, and some
+// rows are padded. Dimensions of operands that are only read may also be broadcast or reversed.
 func randomLayout(r *rand.Rand, dims []int, written bool) shape.Layout {
 	order := r.Perm(len(dims))
 	if r.IntN(2) == 0 {
@@ -49,7 +49,7 @@ func randomDims(r *rand.Rand) []int {
 	return d
 }
 
-// randomWidth lowers narrowLimit in some cases, so that they use 64-bit indices.
+// randomWidth sometimes lowers narrowLimit, so that kernels use 64-bit indices.
 func randomWidth(r *rand.Rand) {
 	narrowLimit = 1<<31 - 1
 	if r.IntN(10) == 0 {
@@ -97,7 +97,7 @@ func TestRandomProducts(t *testing.T) {
 	forms := []string{"N", "T", "padded", "steps", "shared"}
 	for i := 0; i < 16 && !t.Failed(); i++ {
 		d := []int{1 + r.IntN(3), 1 + r.IntN(70), 1 + r.IntN(70), r.IntN(80)}
-		if r.IntN(2) == 0 { // the sizes become whole multiples of a vector
+		if r.IntN(2) == 0 { // sizes become multiples of a vector
 			for k := 1; k < 4; k++ {
 				d[k] = (d[k] + 7) / 8 * 8
 			}

@@ -11,27 +11,30 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// reduceForm says how threads divide the work.
+// reduceForm says how threads divide the work of a reduction.
 type reduceForm uint8
 
 const (
-	// a warp computes one result; its lanes divide the reduced dimensions
+	// a warp computes one result, and its lanes divide the elements
 	warpPerRow  reduceForm = iota
 	blockPerRow            // a block computes one result
-	// a block computes 32 results, or 32 vectors of results; each lane has its own results, and 8
-	// threads share each result
+	// a block computes 32 results, or 32 vectors of results; each lane has its own, and 8 threads
+	// share each result
 	columns
 )
 
 func (f reduceForm) String() string { return [...]string{"warp", "block", "columns"}[f] }
 
-// reduceStage says what a kernel reads and writes when a reduction is divided into two launches.
+// reduceStage says which of the one or two launches of a reduction a kernel is.
 type reduceStage uint8
 
 const (
-	wholeReduction reduceStage = iota // reads operands, writes results
-	firstStage                        // reads operands, writes one partial value for each chunk
-	lastStage                         // reads partial values, writes results
+	wholeReduction reduceStage = iota // the only launch, which reads operands and writes results
+	// the first of two launches, which reads operands and writes a partial value for each chunk of
+	// elements
+	firstStage
+	// the second of two launches, which reads partial values and writes results
+	lastStage
 )
 
 func (s reduceStage) String() string { return [...]string{"whole", "first", "last"}[s] }
@@ -39,8 +42,9 @@ func (s reduceStage) String() string { return [...]string{"whole", "first", "las
 // reduceSpec describes a reduction kernel. Names with the letter o are about the results, and names
 // with r are about the elements that are combined into one result.
 type reduceSpec struct {
-	// The program mapping is applied before the reduction, and finish after it. The last stage does
-	// not apply mapping: it then has no key, and its name is the type of the partial values.
+	// The program mapping is applied to the elements before the reduction, and finish to the
+	// results. The last stage does not apply mapping: its key is empty, and its name is the type of
+	// the partial values.
 	mapping, finish   programID
 	kind              device.ReduceKind
 	form              reduceForm
@@ -48,12 +52,13 @@ type reduceSpec struct {
 	out               dtype.Type
 	keptRank, redRank int
 	wide              bool
-	// number of elements in one access, along the row; in the column form, along the results
+	// number of elements of one access; they are neighbours along the reduced row, or along the
+	// results in the form columns
 	vector  int
-	uniform uint16 // bit k: operand k has the same value for all elements of a vector
+	uniform uint16 // bit k is set if operand k has the same value for all elements of a vector
 	// number of vectors that a thread loads together; if 0, the builder chooses the number
 	unroll int
-	// the map has a second result of type Bool, and the kernel counts how often it is true
+	// whether the map has a second result of type Bool, and the kernel counts how often it is true
 	counts bool
 }
 
@@ -81,21 +86,22 @@ func (s reduceSpec) name() string {
 	return fmt.Sprintf("%v_%s%s_%v_%v_%v_%d_%d%s", s.kind, strings.TrimPrefix(s.mapping.name, "copy_"), finish, s.out, s.form, s.stage, s.keptRank, s.redRank, wide)
 }
 
-// reduction is the plan of a reduction over collapsed spaces. If it also counts, the map has a
-// second result, and the plan counts how often the second result is true. The first result then
-// depends only on operand 0, and is combined in the same way as without the count. The program
-// Finish gets the count, an int64, as operand 1.
+// reduction is the plan of a reduction. It may also count: the map then has a second result, and
+// the plan counts how often that result is true. The first result then depends only on operand 0,
+// and is combined in the same way as without the count. The program Finish gets the count, an
+// int64, as operand 1.
 type reduction struct {
-	r          *device.Reduction
-	out        Operand
-	count      Operand // one int64, or absent
-	ins        []Operand
-	kept       space // the kept dimensions, with the strides of out, ins and index in this order
-	red        space // the reduced dimensions, with the strides of ins and index
-	o, n       int   // number of results, and number of elements that are combined into one result
-	wide       bool
-	scalars    []uint64
-	partial    uint64 // address of the partial values; position is the address of their positions or counts
+	r       *device.Reduction
+	out     Operand
+	count   Operand // where the count is stored, as one int64; may be absent
+	ins     []Operand
+	kept    space // the kept dimensions, with the strides of out, ins and index in this order
+	red     space // the reduced dimensions, with the strides of ins and index
+	o, n    int   // number of results, and of elements that are combined into one result
+	wide    bool
+	scalars []uint64
+	// partial is the address of the partial values, and position that of their positions or counts.
+	partial    uint64
 	position   uint64
 	chunk, cut int // number of elements in a chunk, and number of chunks
 	vector     int // number of elements in one access
@@ -104,15 +110,15 @@ type reduction struct {
 }
 
 // Reduce plans a reduction. It combines the results of r.Map(ins…) over the dimensions in which out
-// has size 1 and ins do not. Equal calls combine in the same order. That order depends on r, and on
-// the shapes, layouts, types and alignment of the operands. Sums of floats are combined pairwise
-// from runs of at most a few dozen elements.
+// has size 1 and ins do not. The order of the combinations depends only on r, and on the shapes,
+// layouts, types and alignment of the operands. Sums of floats are combined pairwise from sums of
+// at most a few dozen elements.
 func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch) ([]Launch, error) {
 	return planReduce(r, out, Operand{}, ins, params, scratch, reduceTune{})
 }
 
 // SameOrder reports whether two reductions of equally many elements to the same result combine the
-// elements in orders that give the same bits. If every order gives the same bits, as for sums of
+// elements in orders that give equal bits. If every order gives the same bits, as for sums of
 // integers, it reports whether the reduction other needs no more scratch memory than r.
 func SameOrder(r, other *device.Reduction, out Operand, ins, otherIns []Operand) bool {
 	p, err := newReduction(r, out, Operand{}, ins, nil, reduceTune{})
@@ -132,7 +138,7 @@ func SameOrder(r, other *device.Reduction, out Operand, ins, otherIns []Operand)
 	return same
 }
 
-// order holds what determines the order in which a reduction combines elements.
+// order holds the quantities that determine the order in which a reduction combines elements.
 type order struct {
 	form                       reduceForm
 	vector, chunk, cut, unroll int
@@ -166,7 +172,7 @@ func newReduction(r *device.Reduction, out, count Operand, ins []Operand, params
 		return nil, fail("reduce", "shape %v to %v: the ranks differ", dims, out.Shape)
 	}
 	p := &reduction{r: r, out: out, count: count, ins: ins, scalars: params, tune: tune}
-	var kept, red [shape.MaxRank]int // lists of dimensions
+	var kept, red [shape.MaxRank]int // indices of the kept and of the reduced dimensions
 	keptDims, redDims := kept[:0], red[:0]
 	for d := range dims.Rank() {
 		switch {
@@ -187,7 +193,7 @@ func newReduction(r *device.Reduction, out, count Operand, ins []Operand, params
 		return nil, fail("reduce", "the result is %v, finish gives %v", out.Type, r.Finish.Out)
 	}
 	index := dims.Contiguous()
-	var buffer [2][8]shape.Dims // the usual number of operands fits into this array, which needs no allocation
+	var buffer [2][8]shape.Dims // suffices for the usual number of operands without an allocation
 	keptStrides, redStrides := append(buffer[0][:0], pick(keptDims, out.Strides)), buffer[1][:0]
 	for _, o := range ins {
 		keptStrides = append(keptStrides, pick(keptDims, o.Strides))
@@ -226,13 +232,13 @@ func (s space) atLeastRank1() space {
 
 const (
 	reduceThreads = 256
-	columnWidth   = 32 // number of results of a block in the column form
+	columnWidth   = 32 // number of results of a block in the form columns
 	columnHeight  = reduceThreads / columnWidth
 	chains        = 4 // least number of accumulators that a thread has
 	wantedBlocks  = 264
 )
 
-// divide chooses the form, the vectors and the chunks.
+// divide chooses the form, the vector length and the chunks of a reduction.
 func (p *reduction) divide() reduceForm {
 	redInner, keptInner := p.red.innerStride(0), p.kept.innerStride(1)
 	form := blockPerRow
@@ -275,8 +281,8 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 	return []Launch{first, second}, err
 }
 
-// room returns the size of the scratch memory, which is 0 if there is one chunk. The result
-// position is the offset at which the positions begin.
+// room returns the size of the scratch memory for partial values in bytes. It is 0 if there is one
+// chunk. The result position is the offset of their positions or counts.
 func (p *reduction) room() (position, total int) {
 	if p.cut == 1 {
 		return 0, 0
@@ -289,9 +295,9 @@ func (p *reduction) room() (position, total int) {
 	return position, total
 }
 
-// chunks returns the number of elements that a group of threads combines, and the number of such
-// groups for one result. They are chosen so that no accumulator adds too many elements, and a large
-// device gets enough blocks.
+// chunks returns the number of elements in a chunk, and the number of chunks for one result. A
+// group of threads combines each chunk. The numbers are chosen so that no accumulator adds too many
+// elements, and a large device gets enough blocks.
 func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	var most, least, blocks int
 	switch form {
@@ -302,7 +308,7 @@ func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	case columns:
 		most, least, blocks = 32*chains*columnHeight, 2*chains*columnHeight, ceilDiv(p.o, columnWidth*p.vector)
 		if p.vector > 1 {
-			most /= 2 // a thread has half as many accumulators per result
+			most /= 2 // here a thread has half as many accumulators per result
 		}
 	}
 	chunk = min(most, max(least, ceilDiv(p.n, ceilDiv(wantedBlocks, blocks))))
@@ -338,7 +344,7 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 	if stage == firstStage {
 		s.out, programs[1] = p.r.Map.Out[0], nil
 	}
-	if stage == lastStage { // the map was applied in the first stage, so all maps share one kernel
+	if stage == lastStage { // the first stage has applied the map, so all maps share one kernel
 		s.redRank, s.mapping, s.vector, s.uniform, s.unroll = 1, programID{name: p.r.Map.Out[0].String()}, 1, 0, 0
 	}
 	if programs[1] != nil {
@@ -403,8 +409,7 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 	return a.launch(k, blocks)
 }
 
-// mergeParams merges the lists of scalar types of two programs that number the scalars in the same
-// way.
+// mergeParams merges the scalar types of two programs that use the same list of scalars.
 func mergeParams(a, b []dtype.Type) []dtype.Type {
 	if len(b) == 0 {
 		return a
@@ -423,13 +428,13 @@ func mergeParams(a, b []dtype.Type) []dtype.Type {
 // vectors returns how many neighbouring elements of each operand a thread of the given form reads
 // in one access, or 1 if the layouts do not allow more. The bits of uniform mark the operands that
 // have one value for all of these elements. The neighbours lie along the reduced row, or along the
-// results in the column form.
+// results in the form columns.
 func (p *reduction) vectors(form reduceForm) (v int, uniform uint16) {
 	v = vectorLength(p.ins)
 	if p.counts() {
 		v = vectorLength(p.ins[:1])
 	}
-	// the strides of operand 0 are along.stride[base]
+	// operand 0 has the strides along.stride[base]
 	along, across, base := p.red, p.kept, 0
 	if form == columns {
 		along, across, base = p.kept, p.red, 1
@@ -471,8 +476,8 @@ func multiples(list []int, of int) bool {
 	return true
 }
 
-// loader returns a function that loads element i of result o. With vectors it loads several values:
-// the elements from i on, or in the column form element i of each result from o on.
+// loader returns a function that loads element i of result o. With vector accesses it loads several
+// values: the elements from i on, or in the form columns element i of each result from o on.
 func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 	b := r.Builder
 	if r.s.stage == lastStage {
@@ -518,8 +523,8 @@ func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 	}
 }
 
-// element computes element j of a vector from the loaded operands x. The other arguments are needed
-// only if the map uses the index. The argument position is the index at which the result's elements
+// element computes element j of a vector from the loaded operands x. The other arguments give the
+// index of the element, which some maps use: position is the index at which the result's elements
 // begin. The argument c holds the vector's coordinates in the reduced dimensions.
 func (r *reduceBuilder) element(x [][]ptx.Value, j int, position ptx.Value, c []ptx.Value) partialValue {
 	b := r.Builder

@@ -14,8 +14,8 @@ import (
 
 var kinds = []device.ReduceKind{device.Sum, device.Prod, device.Max, device.Min, device.ArgMax, device.ArgMin}
 
-// slowReduce is a simple reference of a reduction. For each result it returns the value in float64,
-// the sum of magnitudes for the error bound, and the position. Values are in the computing type, in
+// slowReduce reduces with plain loops. For each result it returns the value in float64, the sum of
+// magnitudes for the error bound, the position and the count. Values are in the computing type, in
 // row-major order.
 func slowReduce(kind device.ReduceKind, dims, out shape.Dims, x []float64) (value, size []float64, position []int, counts []int) {
 	n := out.Size()
@@ -60,7 +60,7 @@ func slowReduce(kind device.ReduceKind, dims, out shape.Dims, x []float64) (valu
 	return value, size, position, counts
 }
 
-// reduceCase reduces a random tensor over the dimensions in which the results' shape has size 1.
+// reduceCase reduces a random tensor to the shape out, and compares the results.
 func reduceCase(t *testing.T, what string, r *device.Reduction, typ dtype.Type, in shape.Layout, out shape.Dims, skip int) []Launch {
 	t.Helper()
 	m := newMachine(t)
@@ -104,7 +104,7 @@ func reduceCase(t *testing.T, what string, r *device.Reduction, typ dtype.Type, 
 		ok := g == w || g != g && w != w
 		if to.IsFloat() && (r.Kind == device.Sum || r.Kind == device.Prod) {
 			eps := map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F64: 0x1p-53, dtype.F16: 0x1p-11, dtype.BF16: 0x1p-8}[to]
-			depth := 64.0 // runs of a few dozen elements, which are then combined in pairs
+			depth := 64.0 // sums of a few dozen elements are combined in pairs
 			unit := max(0x1p-53, min(eps, 0x1p-24))
 			bound := depth*unit*size[i] + eps*math.Abs(w)
 			if r.Kind == device.Prod {
@@ -201,8 +201,8 @@ func TestReduceKinds(t *testing.T) {
 	}
 }
 
-// TestArgTies checks that the first of several equal values wins, however chunks and lanes divide
-// the row.
+// TestArgTies reduces rows with several equal extreme values. The first of them must be found,
+// however chunks and lanes divide the row.
 func TestArgTies(t *testing.T) {
 	for _, n := range []int{1, 40, 1025, 9000} {
 		for _, kind := range []device.ReduceKind{device.ArgMax, device.ArgMin} {
@@ -227,8 +227,8 @@ func TestArgTies(t *testing.T) {
 	}
 }
 
-// TestReducePrograms checks maps with several operands, scalars and the index. The program Finish
-// has the same scalars.
+// TestReducePrograms uses maps with several operands, scalars and the index. The program Finish has
+// the same scalars.
 func TestReducePrograms(t *testing.T) {
 	square := program(t, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, x0.Mul(x0).Add(expr.Index(dtype.I64).Cvt(dtype.F32)))
 	mean := program(t, []dtype.Type{dtype.F16}, []dtype.Type{dtype.F32}, x0.Mul(expr.Param(0)))
@@ -253,7 +253,7 @@ func TestReducePrograms(t *testing.T) {
 	}
 }
 
-// TestReduceUniform checks that an operand with the same value for a whole vector of elements is
+// TestReduceUniform uses an operand with the same value for a whole vector of elements. It must be
 // read once for the vector.
 func TestReduceUniform(t *testing.T) {
 	r := &device.Reduction{Kind: device.Sum, Map: program(t, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, x0.Mul(x1))}
@@ -303,8 +303,8 @@ func TestReduceGolden(t *testing.T) {
 }
 
 // TestSameOrderNeedsNoMoreScratch checks that SameOrder is false if the second reduction needs more
-// scratch memory. Sums of integers do not depend on their order. But a map that is applied within a
-// sum may change the chunks, and with them the scratch memory.
+// scratch memory. That is possible even for sums of integers, which do not depend on the order: a
+// map may change the chunks.
 func TestSameOrderNeedsNoMoreScratch(t *testing.T) {
 	cast := expr.MustLower([]*expr.Expr{expr.X(0).Cvt(dtype.I64)}, []dtype.Type{dtype.I64}, []dtype.Type{dtype.U8}, -1)
 	plain := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{dtype.I64}, []dtype.Type{dtype.I64}, -1)

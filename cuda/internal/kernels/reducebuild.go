@@ -10,13 +10,14 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// reduceBuilder emits a reduction kernel.
+// reduceBuilder is the state of a reduction kernel while its code is emitted.
 type reduceBuilder struct {
 	*ptx.Builder
 	s               reduceSpec
 	mapping, finish *expr.Program
-	unroll          int        // number of independent accumulators of a thread, and of its loads in flight
-	acc             dtype.Type // computing type of the values that are combined
+	// number of independent accumulators of a thread, and of its pending loads
+	unroll int
+	acc    dtype.Type // computing type of the values that are combined
 	// type of the register that holds a combined value; a Bool is a u32 of 0 or 1
 	reg        ptx.Type
 	results, n ptx.Value
@@ -36,12 +37,11 @@ type reduceOperand struct {
 	kept, red []ptx.Value
 }
 
-// cheapMap is the greatest cost of a map for which a loop iteration handles two vectors.
+// cheapMap is the greatest cost of a map for which an iteration of the loop handles two vectors.
 const cheapMap = 8
 
-// partialValue is the result of the elements combined so far. The field v is the value. In ArgMax
-// and ArgMin reductions aux is the position of v. In reductions that count, aux is the count so
-// far.
+// partialValue is the combination of some elements. The field v is the value. In ArgMax and ArgMin
+// reductions aux is the position of v. In reductions that count, aux is the count.
 type partialValue struct{ v, aux ptx.Value }
 
 func (s reduceSpec) isArg() bool { return s.kind == device.ArgMax || s.kind == device.ArgMin }
@@ -100,7 +100,7 @@ func (s reduceSpec) chains(mapping *expr.Program) int {
 	return n
 }
 
-// declare declares the parameters in the order in which reduction.launch packs them.
+// declare declares the kernel parameters in the order in which reduction.launch packs them.
 func (r *reduceBuilder) declare() {
 	b, s, it := r.Builder, r.s, indexType(r.s.wide)
 	r.results, r.n = b.Param("results", it), b.Param("n", it)
@@ -210,8 +210,8 @@ func (r *reduceBuilder) columns() {
 		}
 	})
 	b.Barrier()
-	// The thread stores result number result. In shared memory, this result is element number
-	// element of the vector that lane number lane stored.
+	// Result number result is stored by this thread. In shared memory it is element number element
+	// of the vector of lane number lane.
 	result, lane, element := o, tx32, b.U32(0)
 	active := inside.And(ty.Eq(num(0)))
 	if v > 1 {
@@ -247,9 +247,9 @@ func planeOf(v int, t ptx.Type) int {
 }
 
 // accumulate combines elements lane, lane+group, … of chunk c for result o, in several
-// accumulators. If the row is read in vectors, lane counts vectors. In the column form it combines
-// the elements of a vector of results, from result o on, and returns one value for each of these
-// results.
+// accumulators. If the row is read in vectors, lane counts vectors. In the form columns, it
+// combines the elements of a vector of results, from result o on, and returns one value for each of
+// them.
 func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialValue {
 	b, vector := r.Builder, r.s.vector
 	load := r.loader(o)
@@ -307,7 +307,6 @@ func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialVal
 	return out
 }
 
-// tree combines the values of a list pairwise.
 func (r *reduceBuilder) tree(list []partialValue) partialValue {
 	for len(list) > 1 {
 		var next []partialValue
@@ -319,12 +318,12 @@ func (r *reduceBuilder) tree(list []partialValue) partialValue {
 	return list[0]
 }
 
-// wrap reduces a 32-bit integer to the range of a narrow integer type.
+// wrap wraps a 32-bit integer to the range of a narrow integer type.
 func wrap(t dtype.Type, v ptx.Value) ptx.Value {
 	return v.Bitcast(ptx.U32).Cvt(storage(t)).Cvt(ptx.S32)
 }
 
-// noPosition returns the initial position, or the initial count, of an accumulator.
+// noPosition returns the initial position or count of an accumulator.
 func (r *reduceBuilder) noPosition() ptx.Value {
 	if r.s.counts {
 		return r.Const(indexType(r.s.wide), num(0))
@@ -395,8 +394,7 @@ func (r *reduceBuilder) combine(x, y partialValue) partialValue {
 	case kind == device.Min:
 		return partialValue{v: x.v.MinNaN(y.v)}
 	}
-	// The result is the first position of the extreme value. NaN counts as more extreme than any
-	// number.
+	// The first position of the extreme value is kept. NaN counts as more extreme than any number.
 	var better, same ptx.Value
 	if r.s.kind == device.ArgMax {
 		better = y.v.Gt(x.v)

@@ -10,7 +10,7 @@ import (
 // rowForm says how a kernel accesses the columns of rows.
 type rowForm struct {
 	vector int  // number of neighbouring columns in one access
-	odd    bool // rows may be misaligned, see rowEnds
+	odd    bool // whether rows may be misaligned, so that columns at their ends belong to no vector
 }
 
 func (f rowForm) String() string {
@@ -20,9 +20,9 @@ func (f rowForm) String() string {
 	return fmt.Sprintf("v%d", f.vector)
 }
 
-// rowVectors returns how the rows of operands of the same type can be read. Misaligned rows can be
-// read in vectors on one condition: corresponding rows of all operands must have the same distance
-// from a multiple of 16 bytes.
+// rowVectors returns how the rows of operands of one type can be read. Misaligned rows can be read
+// in vectors if corresponding rows of all operands have the same distance from a multiple of 16
+// bytes.
 func rowVectors(list ...Operand) rowForm {
 	x, v := list[0], 16/list[0].Type.Size()
 	if !unitColumns(list...) {
@@ -41,25 +41,27 @@ func rowVectors(list ...Operand) rowForm {
 	return rowForm{v, odd}
 }
 
-// rowEnds are the columns of an odd row that belong to no vector. Vectors begin at the first
-// multiple of 32 bytes, so that a warp's vectors fill whole sectors. Some of the remaining columns
-// lie before it, and the others lie after the last vector. Together they are fewer than the lanes
-// of a warp. Each thread keeps at most one of these columns, in a register.
+// rowEnds describes the columns of a misaligned row that belong to no vector. Vectors begin at the
+// first multiple of 32 bytes, so that a warp's vectors fill whole sectors. Some of the remaining
+// columns lie before it, and the others lie after the last vector. Together they are fewer than the
+// lanes of a warp. Each thread keeps at most one of these columns, in a register.
 type rowEnds struct {
 	start     ptx.Value // first column of the first vector
-	column    ptx.Value // index of this thread's column
-	hasColumn ptx.Value // whether this thread has a column
+	column    ptx.Value // index of the end column that this thread handles
+	hasColumn ptx.Value // whether this thread handles an end column
 	kept      []*ptx.Var
-	writing   bool // the code for a row's ends is being emitted, and indices count columns
+	// whether code for the ends of a row is being emitted, in which indices count columns
+	writing bool
 }
 
-// access sets the form f in which the kernel reads columns. The operand x is at the row.
+// access sets the form f in which the kernel reads the columns of x, whose pointer is at the row.
 func (w *rowWork) access(f rowForm, x rowOperand) {
 	v := f.vector
 	if v == 1 {
 		return
 	}
-	// The code for one column is emitted unroll·v times, so wide vectors are unrolled less often.
+	// The loop's code for one column is emitted unroll·v times, so wide vectors are unrolled less
+	// often.
 	w.vector, w.unroll = v, max(1, min(2, 8/v))
 	if !f.odd {
 		w.columns = w.columns.Div(num(v))
@@ -67,7 +69,8 @@ func (w *rowWork) access(f rowForm, x rowOperand) {
 	}
 	size := x.t.Size()
 	first := w.U32(0).Sub(x.p.Address().Cvt(ptx.U32)).And(num(31)).Shr(num(bits.TrailingZeros(uint(size))))
-	behind := w.columns.Sub(first) // not negative, see rowVectors
+	// not negative, because misaligned rows with fewer than 32 vectors are read one by one
+	behind := w.columns.Sub(first)
 	w.columns = behind.Div(num(v))
 	vectors := w.columns.Mul(num(v))
 	w.ends = &rowEnds{
@@ -77,7 +80,7 @@ func (w *rowWork) access(f rowForm, x rowOperand) {
 	}
 }
 
-// atEnds runs f for this thread's column in rowEnds, if there is one.
+// atEnds runs f for the end column that this thread handles, if there is one.
 func (w *rowWork) atEnds(f func(i ptx.Value)) {
 	if w.ends == nil {
 		return

@@ -13,23 +13,28 @@ import (
 // warp or a block processes a row.
 type rowWork struct {
 	*ptx.Builder
-	group   int // number of threads that share a row
-	unroll  int // number of loads that a thread has in flight together
-	vector  int // columns of one load; the field columns and all indices count loads of this size
+	group  int // number of threads that share a row
+	unroll int // number of pending loads of a thread
+	// vector is the number of columns of one load. The field columns and all indices count loads.
+	vector  int
 	columns ptx.Value
 	lane    ptx.Value
 	row     ptx.Value
-	shared  ptx.Ptr // memory for one value of each warp, if a block processes a row
-	cached  int     // columns of each operand's row for which the cache has room; 0 if there is no cache
-	cache   ptx.Ptr // the row's cache; a thread reads only elements that it has stored itself
-	kinds   int     // number of operands in the cache
-	kind    dtype.Type
-	ends    *rowEnds // columns at the ends of the row; nil if rows are not odd
+	shared  ptx.Ptr // shared memory for one value of each warp, if a block processes a row
+	// cached is the number of columns for which the cache has room, for each operand. It is 0 if
+	// there is no cache.
+	cached int
+	// cache is the address of the row's cache. A thread reads only elements that it has stored
+	// itself.
+	cache ptx.Ptr
+	kinds int // number of operands in the cache
+	kind  dtype.Type
+	ends  *rowEnds // columns at the ends of the row; nil if all rows are aligned
 }
 
-// cachedColumns returns for how many columns a row's cache in shared memory has room, at least the
-// given number. It returns 0 if the row is too long for a cache (see longSoftmax), or if the
-// computing type does not have 4 bytes. A cache is for kernels that read a row more than once.
+// cachedColumns returns a number of columns, at least the given one, for which a row's cache in
+// shared memory has room. It returns 0 if the row is too long for a cache, or if the computing type
+// does not have 4 bytes. A cache is for kernels that read a row more than once.
 func cachedColumns(t dtype.Type, columns int) int {
 	if t.Compute().Size() != 4 {
 		return 0
@@ -43,8 +48,8 @@ func cachedColumns(t dtype.Type, columns int) int {
 }
 
 // inCache reserves shared memory for a cache of n columns of each of the block's rows. The argument
-// kinds is the number of operands in the cache, and t is the type of their elements. A kernel that
-// uses vectors must call access before inCache.
+// kinds is the number of operands in the cache, and t is the type of their elements. A kernel with
+// vector accesses must call access before inCache.
 func (w *rowWork) inCache(t dtype.Type, n, kinds int) {
 	for w.ends != nil && len(w.ends.kept) < kinds {
 		w.ends.kept = append(w.ends.kept, w.Var(w.Const(computing(t.Compute()), real(0))))
@@ -68,8 +73,9 @@ func cacheBytes(t dtype.Type, n, kinds, group int) int {
 	return t.Size() * n * kinds * max(1, rowThreads/group)
 }
 
-// chunks calls f for each piece of vector i. A piece has up to 16 bytes. In the cache, piece p of
-// all vectors lies in plane p, so that neighbouring lanes have no bank conflicts.
+// chunks calls f for each piece of vector i. A piece has up to 16 bytes. In the cache, the pieces
+// with the same number of all vectors are neighbours, so that neighbouring lanes have no bank
+// conflicts.
 func (w *rowWork) chunks(i ptx.Value, f func(p ptx.Ptr, first, n int)) {
 	n := min(w.vector, 16/w.kind.Size())
 	for first := 0; first < w.kinds*w.vector; first += n {
@@ -109,7 +115,7 @@ func rowGroup(columns int) int {
 func rowBlocks(rows, columns int) int { return ceilDiv(rows, rowThreads/rowGroup(columns)) }
 
 // loadsInFlight returns how many loads of type t a thread issues before it uses the first one. The
-// number is chosen so that all threads together have enough bytes in flight to hide the latency of
+// number is chosen so that all threads together have enough pending loads to hide the latency of
 // memory.
 func loadsInFlight(t dtype.Type) int {
 	if t.Size() <= 2 {
@@ -118,8 +124,7 @@ func loadsInFlight(t dtype.Type) int {
 	return 4
 }
 
-// newRows begins to emit a kernel for rows of type t. In the kernel, a group of threads without a
-// row returns.
+// newRows begins a kernel for rows of type t. Threads without a row return.
 func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *rowWork {
 	w := &rowWork{Builder: b, group: group, columns: columns, unroll: loadsInFlight(t), vector: 1}
 	if group == 32 {
@@ -132,8 +137,8 @@ func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *
 	return w
 }
 
-// forEach calls load, and later visit, for this thread's columns. It issues several loads before it
-// first calls visit.
+// forEach calls load and then visit for this thread's columns. It emits several loads before the
+// first visit.
 func (w *rowWork) forEach(load func(i ptx.Value) []ptx.Value, visit func(i ptx.Value, v []ptx.Value)) {
 	tail := w.unrolled()
 	w.For(w.lane, tail, num(w.unroll*w.group), func(i ptx.Value, _ ptx.Loop) {
@@ -182,7 +187,7 @@ func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value
 	return w.reduceRow(combinePairs(list, combine), combine)
 }
 
-// reduceRow combines the values of the row's threads. Every thread gets the result.
+// reduceRow combines the values of the threads that share a row. Every thread gets the result.
 func (w *rowWork) reduceRow(v ptx.Value, combine func(x, y ptx.Value) ptx.Value) ptx.Value {
 	v = v.WarpReduce(combine)
 	if w.group == 32 {
@@ -192,13 +197,13 @@ func (w *rowWork) reduceRow(v ptx.Value, combine func(x, y ptx.Value) ptx.Value)
 	w.If(w.LaneID().Eq(num(0)), func() { w.shared.At(w.WarpID()).Store(v) })
 	w.Barrier()
 	v = w.shared.At(w.LaneID().And(num(warps-1))).Load().WarpReduceWidth(warps, combine)
-	w.Barrier() // all threads have read the values before the next reduction stores its values
+	w.Barrier() // all threads must read the values before the next reduction overwrites them
 	return v
 }
 
 // max returns the maximum, over the columns of the row, of f(the column's operands). A kernel calls
-// it first, when the operands are not cached yet. It therefore keeps several loads in flight, even
-// in the last iteration. This changes the order of the columns, which does not affect a maximum. If
+// it first, when the operands are not cached yet. It therefore has several loads pending, even in
+// the last iteration. This changes the order of the columns, which does not affect a maximum. If
 // the row has a cache, max keeps the loaded values in it.
 func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	least := w.Const(t, real(math.Inf(-1)))
@@ -278,7 +283,7 @@ func (e *exponentials) add(v []ptx.Value) {
 }
 
 // total returns the maximum and the sum over the row. If all elements are -Inf, it returns the
-// least finite number and 0.
+// lowest finite number and 0.
 func (e *exponentials) total() (top, sum ptx.Value) {
 	mine := e.tops.Get()
 	top = e.w.reduceRow(mine, greater)
@@ -354,7 +359,7 @@ func (w *rowWork) loadAll(list ...rowOperand) func(i ptx.Value) []ptx.Value {
 
 func itself(v []ptx.Value) ptx.Value { return v[0] }
 
-// call emits a function of the expression language. Its argument and its result have the type of x.
+// call emits a function of package expr. Its argument and its result have the type of x.
 func call(b *ptx.Builder, name string, x ptx.Value) ptx.Value {
 	t := dtype.F32
 	if x.Type() == ptx.F64 {
@@ -369,7 +374,7 @@ type rowOperand struct {
 	t           dtype.Type
 	p           ptx.Ptr
 	row, column ptx.Value
-	unit        bool // the column stride is 1
+	unit        bool // whether the stride of the columns is 1
 }
 
 func declareRows(b *ptx.Builder, name string, t dtype.Type, unit bool) rowOperand {

@@ -77,7 +77,7 @@ func TestSoftmax(t *testing.T) {
 			for _, l := range layouts {
 				for _, log := range []bool{false, true} {
 					m := newMachine(t)
-					skip := 1 // the vectors of these rows are not aligned
+					skip := 1 // the rows are misaligned
 					if log || d[1] > 8000 {
 						skip = 0
 					}
@@ -105,9 +105,9 @@ func TestSoftmax(t *testing.T) {
 	}
 }
 
-// TestSoftmaxKept tests rows that are cached in shared memory. For each size of the cache, it tests
-// the shortest and the longest rows, in vectors and one by one. The elements of the first row are
-// -∞.
+// TestSoftmaxKept runs softmax on rows that are cached in shared memory. For each size of the cache
+// it uses the shortest and the longest rows, in vectors and element by element. The elements of the
+// first row are -∞.
 func TestSoftmaxKept(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16} {
 		for _, columns := range []int{8, 255, 256, 257, 264, 1024, 1025, 4096, 4097, 4104, 8191, 8192} {
@@ -134,9 +134,9 @@ func TestSoftmaxKept(t *testing.T) {
 	}
 }
 
-// TestRowsAreReadOnce checks that a row is read once if it fits into shared memory. The sum of its
-// exponentials must read it once in any case. The test counts how often each element's bytes are
-// read or written, in 32-byte sectors.
+// TestRowsAreReadOnce counts how often each 32-byte sector of the operands is read or written. A
+// row that fits into shared memory must be read once. The sum of a row's exponentials must read any
+// row once.
 func TestRowsAreReadOnce(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
 		for _, c := range []struct {
@@ -172,7 +172,7 @@ func TestRowsAreReadOnce(t *testing.T) {
 	}
 }
 
-// TestOddRows tests rows that begin and end at every offset within a sector, with special values at
+// TestOddRows uses rows that begin and end at every offset within a sector, with special values at
 // their ends.
 func TestOddRows(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
@@ -182,7 +182,7 @@ func TestOddRows(t *testing.T) {
 				const rows = 17
 				m := newMachine(t)
 				l := dense(rows, columns)
-				if skip == 1 { // these are rows of a wider matrix
+				if skip == 1 { // the rows are parts of the rows of a wider matrix
 					l = strided([]int{rows, columns}, []int{columns + 2, 1})
 				}
 				x, y, dx := m.tensor(typ, l, skip), m.tensor(typ, l, skip), m.tensor(typ, l, skip)
@@ -233,8 +233,8 @@ func TestOddRows(t *testing.T) {
 	}
 }
 
-// TestLongSoftmax tests three kinds of long rows: those that registers hold, those that registers
-// and shared memory hold together, and those of which they hold only a part.
+// TestLongSoftmax uses three kinds of long rows: those that fit into registers, those that fit into
+// registers and shared memory, and longer ones.
 func TestLongSoftmax(t *testing.T) {
 	for _, c := range []struct {
 		typ     dtype.Type
@@ -244,7 +244,7 @@ func TestLongSoftmax(t *testing.T) {
 			m := newMachine(t)
 			x, y := m.tensor(c.typ, dense(2, c.columns), 0), m.tensor(c.typ, dense(2, c.columns), 0)
 			m.fill(x, func(i int) uint64 {
-				if i == 2*c.columns-1 { // the greatest element is the last element of the last row
+				if i == 2*c.columns-1 { // the last element of the last row is the greatest
 					return expr.Encode(c.typ, 9)
 				}
 				return expr.Encode(c.typ, float64(i*7919%4096)/512-4)
@@ -279,8 +279,8 @@ func TestLongSoftmax(t *testing.T) {
 	}
 }
 
-// TestExponentialsRescaled checks that a greater element rescales the sum. It tests rows whose
-// elements grow, and rows with infinities and NaN at any index.
+// TestExponentialsRescaled uses rows with growing elements, and rows with infinities and NaN at any
+// index. A greater element must rescale the sum of exponentials.
 func TestExponentialsRescaled(t *testing.T) {
 	const columns = 8200
 	m := newMachine(t)
@@ -288,7 +288,7 @@ func TestExponentialsRescaled(t *testing.T) {
 	inf := math.Inf(1)
 	m.fill(x, func(i int) uint64 {
 		row, k := i/columns, i%columns
-		v := float64(k) / 50 // the elements of row 0 grow
+		v := float64(k) / 50 // elements of row 0 grow along the row
 		switch {
 		case row == 1:
 			v = -v

@@ -19,15 +19,15 @@ type scanSpec struct {
 	typ       dtype.Type
 	reverse   bool
 	group     int // number of threads that share a column: 1, 32 or rowThreads
-	vector    int // number of elements that a thread loads at once
+	vector    int // number of elements of one access
 	perThread int // number of elements of each thread in one tile
 	phase     scanPhase
 }
 
-// A scanPhase is one of three launches that scan long columns, if they are too few to occupy the
-// device. In the first launch, blocks compute the totals of segments. In the second launch, a
-// thread adds up the totals of each column. In the last launch, blocks scan the segments. Each
-// segment starts with the total of the segments before it.
+// A scanPhase is one of three launches that scan columns in segments, if there are too few columns
+// to occupy the device. In the first launch, blocks compute the totals of segments. In the second,
+// a thread adds up the totals of each column. In the last, blocks scan the segments, each starting
+// with the total of the segments before it.
 type scanPhase uint8
 
 const (
@@ -54,8 +54,8 @@ func (s scanSpec) name() string {
 	return name + [...]string{"", "_totals", "_prefixes", "_segments"}[s.phase]
 }
 
-// Scan plans a scan along dimension 1 of operands that all have the same shape, of rank 3, see
-// [device.Scan].
+// Scan plans a scan along dimension 1 of operands of rank 3 with the same shape, as [device.Scan]
+// defines it.
 func Scan(kind device.ScanKind, out Operand, ins []Operand, reverse bool, scratch Scratch) ([]Launch, error) {
 	const op = "scan"
 	in := ins[0]
@@ -77,7 +77,7 @@ func Scan(kind device.ScanKind, out Operand, ins []Operand, reverse bool, scratc
 		s.group = rowThreads
 	}
 	if kind == device.ScanLogSumExp {
-		s.perThread = 1 // the formula of a recurrence needs long code
+		s.perThread = 1 // the code for a step of a recurrence is long
 	}
 	if s.perThread > 1 && inner == 1 && n%s.perThread == 0 {
 		s.vector = s.perThread
@@ -116,7 +116,8 @@ func Scan(kind device.ScanKind, out Operand, ins []Operand, reverse bool, scratc
 	return list, nil
 }
 
-// parts returns the number of values in an element of the scan.
+// parts returns the number of values that are combined for an element of the scan: two for maxima,
+// minima and linear recurrences.
 func (s scanSpec) parts() int {
 	if s.positions() || s.kind == device.ScanLinear {
 		return 2

@@ -70,12 +70,12 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// TestScanSegments tests columns that are long enough to be scanned in segments.
+// TestScanSegments scans columns that are long enough to be divided into segments.
 func TestScanSegments(t *testing.T) {
 	defer func(n int) { scanSplit = n }(scanSplit)
 	scanSplit = 4
 	scans(t, device.ScanSum, dtype.F32, [3]int{1, 9000, 1}, 0)
-	// this column has more segments than the method prefixes loads at once
+	// here a column has more segments than the method prefixes loads at once
 	scans(t, device.ScanSum, dtype.F32, [3]int{1, 70000, 1}, 0)
 	scans(t, device.ScanSum, dtype.Bool, [3]int{1, 8200, 2}, 1)
 	scans(t, device.ScanMax, dtype.BF16, [3]int{1, 9001, 1}, 1)
@@ -83,7 +83,8 @@ func TestScanSegments(t *testing.T) {
 	scans(t, device.ScanLogSumExp, dtype.F32, [3]int{2, 2500, 1}, 1)
 }
 
-// scans tests a scan in both directions. The operands start skip elements after an aligned address.
+// scans runs a scan in both directions and compares the results. The operands start skip elements
+// after an aligned address.
 func scans(t *testing.T, kind device.ScanKind, typ dtype.Type, d [3]int, skip int) {
 	t.Helper()
 	for _, reverse := range []bool{false, true} {
@@ -95,7 +96,7 @@ func scans(t *testing.T, kind device.ScanKind, typ dtype.Type, d [3]int, skip in
 		x := m.random(m.tensor(typ, l, skip))
 		ins := []Operand{x}
 		var b []float64
-		// with these factors, the products neither vanish nor overflow
+		// products of these factors neither vanish nor overflow
 		if kind == device.ScanLinear || kind == device.ScanProd {
 			m.fill(x, func(i int) uint64 { return expr.Encode(typ, 1+math.Sin(float64(i*i))/8) })
 		}

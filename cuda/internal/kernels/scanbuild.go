@@ -25,8 +25,8 @@ func (s scanSpec) declare(b *ptx.Builder, name string, t dtype.Type) scanOperand
 	return o
 }
 
-// scanWork is the state of scanSpec.build while it emits a kernel. Its pointers are at the thread's
-// column.
+// scanWork is the state of scanSpec.build while it emits the code of a kernel. Its pointers are at
+// the thread's column.
 type scanWork struct {
 	*ptx.Builder
 	scanSpec
@@ -34,12 +34,12 @@ type scanWork struct {
 	acc ptx.Type
 	out scanOperand
 	ins []scanOperand
-	// perSegment, segments and segment are used only for columns that are scanned in segments
+	// these fields are used only if columns are scanned in segments
 	perSegment, segments, segment ptx.Value
 	totals                        []ptx.Ptr // totals of the segments of this column
 }
 
-// positions reports whether the scan stores positions of elements, not values.
+// positions reports whether the scan stores the positions of elements in addition to their values.
 func (s scanSpec) positions() bool { return s.kind == device.ScanMax || s.kind == device.ScanMin }
 
 // accumulator returns the type in which values are combined.
@@ -121,7 +121,8 @@ func (w *scanWork) pointer(o scanOperand, i ptx.Value) ptx.Ptr {
 	return o.p.At(i.Cvt(ptx.S64).Mul(o.stride[1]))
 }
 
-// value returns element i of the scan. Its parts are computed from the loaded values x.
+// value returns the values of element i that are combined. They are computed from the loaded values
+// x.
 func (w *scanWork) value(i ptx.Value, x []ptx.Value) []ptx.Value {
 	for k := range x {
 		x[k] = convert(w.Builder, x[k], w.acc)
@@ -135,7 +136,7 @@ func (w *scanWork) value(i ptx.Value, x []ptx.Value) []ptx.Value {
 	return append(x, i)
 }
 
-// load returns the elements that start at element i.
+// load returns the elements from element i on.
 func (w *scanWork) load(i ptx.Value) [][]ptx.Value {
 	parts := make([][]ptx.Value, w.perThread)
 	raw := make([][]ptx.Value, len(w.ins))
@@ -154,7 +155,7 @@ func (w *scanWork) load(i ptx.Value) [][]ptx.Value {
 			continue
 		}
 		for e := range w.perThread {
-			// beyond the end this reads the last element, whose value is not used
+			// an index beyond the end reads the last element, whose value is not used
 			p := w.pointer(o, i.Add(num(e)).Min(w.n.Sub(num(1))))
 			raw[k] = append(raw[k], loadVector(w.Builder, p, o.t, 1)[0])
 		}
@@ -265,8 +266,8 @@ func (w *scanWork) combine(earlier, later []ptx.Value) []ptx.Value {
 }
 
 // join combines two partial results like combine, but earlier may be absent. If hasLater is given,
-// later may be absent too. For most kinds of scan the identity replaces an absent value. In a
-// linear recurrence it cannot, because it would be multiplied by factors that may be infinite.
+// later may be absent too. Most scans could use the identity for an absent value. A linear
+// recurrence cannot, because it would multiply the identity by factors that may be infinite.
 func (w *scanWork) join(earlier, later []ptx.Value, hasEarlier ptx.Value, hasLater ...ptx.Value) []ptx.Value {
 	v := w.combine(earlier, later)
 	if w.kind != device.ScanLinear {
@@ -294,7 +295,7 @@ func shuffleAll(v []ptx.Value, mode ptx.ShuffleMode, arg ptx.Operand) []ptx.Valu
 	return out
 }
 
-// serial scans a column with one thread.
+// serial emits code in which one thread scans a column.
 func (w *scanWork) serial() {
 	carry := w.vars(w.start())
 	w.For(w.U32(0), w.n, num(1), func(i ptx.Value, _ ptx.Loop) {
@@ -326,8 +327,8 @@ func set(list []*ptx.Var, v []ptx.Value) {
 	}
 }
 
-// upTo combines each lane's values v with the values of all lanes before it. The distance to the
-// lane whose values are added doubles in each step.
+// upTo combines each lane's values v with the values of all lanes before it. The distance of the
+// lanes that are combined doubles in each step.
 func (w *scanWork) upTo(v []ptx.Value, width int) []ptx.Value {
 	for d := 1; d < width; d *= 2 {
 		other := shuffleAll(v, ptx.ShuffleUp, num(d))
@@ -336,7 +337,7 @@ func (w *scanWork) upTo(v []ptx.Value, width int) []ptx.Value {
 	return v
 }
 
-// tiles scans a column with a group of threads.
+// tiles emits code in which a group of threads scans a column, tile by tile.
 func (w *scanWork) tiles(lane ptx.Value) {
 	const warps = rowThreads / 32
 	start := w.start()
@@ -369,8 +370,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 			list[e] = w.combine(list[e-1], list[e])
 		}
 		total := w.upTo(list[w.perThread-1], 32)
-		// The value behind is true in all lanes except lane 0. For these lanes, before is the total
-		// of all elements of earlier lanes.
+		// The value behind is true in all lanes except lane 0. In these lanes, before is the total
+		// of the elements of all earlier lanes.
 		behind := w.LaneID().Ne(num(0))
 		before := selectAll(behind, shuffleAll(total, ptx.ShuffleUp, num(1)), start)
 		if w.group > 32 {
@@ -385,7 +386,7 @@ func (w *scanWork) tiles(lane ptx.Value) {
 				all[i] = p.At(w.LaneID().And(num(warps - 1))).Load()
 			}
 			all = w.upTo(all, warps)
-			w.Barrier() // all threads have read the totals before the next tile is scanned
+			w.Barrier() // all threads must read the totals before the next tile overwrites them
 			later := w.WarpID().Ne(num(0))
 			warpsBefore := shuffleAll(all, ptx.ShuffleIndex, w.WarpID().Sub(num(1)).And(num(31)))
 			before = w.join(selectAll(later, warpsBefore, start), before, later, behind)
@@ -423,7 +424,7 @@ func (w *scanWork) prefixes() {
 	}
 	ahead := 16 / w.parts()
 	if w.kind == device.ScanLogSumExp {
-		ahead = 2 // the formula of a recurrence needs long code
+		ahead = 2 // the code for a step of a recurrence is long
 	}
 	tail := w.segments.And(num(^uint32(ahead - 1)))
 	w.For(w.U32(0), tail, num(ahead), func(i ptx.Value, _ ptx.Loop) {

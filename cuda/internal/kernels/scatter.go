@@ -9,14 +9,16 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// scatterSpec describes a scatter without sorting. Each thread owns a line along the axis, and
-// processes the line's indices in order. If distinct is true, no two positions have the same
-// target, and each thread owns a single position.
+// scatterSpec describes a scatter without sorting. Each thread handles the indices of one line
+// along the axis in order. If distinct is true, no two positions have the same target, and each
+// thread handles one position.
 type scatterSpec struct {
-	kind     device.ScatterKind
-	typ      dtype.Type
-	index    dtype.Type
-	rank     int // rank of the space without the axis, or of the whole space if distinct is true
+	kind  device.ScatterKind
+	typ   dtype.Type
+	index dtype.Type
+	// rank is the rank of the iteration space without the axis. If distinct is true, the space
+	// includes the axis.
+	rank     int
 	wide     bool
 	distinct bool
 }
@@ -33,13 +35,13 @@ func (s scatterSpec) name() string {
 	return fmt.Sprintf("scatter%v%s_%v_%v_r%d%s", s.kind, by, s.typ, s.index, s.rank, wide)
 }
 
-// Scatter plans the combination of each src[i] into dst[i'], where i' is i with index[i] as its
-// coordinate along axis. Contributions to one element are combined in the order of their positions
-// along the axis. If there are many contributions, parts of a fixed size are combined in that order
-// first, and then the results of the parts. The result therefore has the same bits on every run. A
-// caller that sets distinct promises that no two positions have the same target. Indices outside of
-// the axis are skipped and reported. If the positions are sorted by index first (see
-// [ScatterSorts]), an element is combined in the computing type.
+// Scatter plans the combination of each src[i] into dst[i']. The coordinates i' are those of i,
+// except that the coordinate along axis is index[i]. Contributions to one element are combined in
+// the order of their positions along the axis. If there are many contributions, parts of a fixed
+// size are combined in that order first, and then the results of the parts. The result therefore
+// has the same bits on every run. A caller that sets distinct promises that no two positions have
+// the same target. Indices outside of the axis are skipped and reported. If the positions are
+// sorted by index first ([ScatterSorts]), 16-bit elements are rounded only once, at the end.
 func Scatter(kind device.ScatterKind, dst, src, index Operand, axis int, distinct bool, fault uint64, tag uint32, scratch Scratch) ([]Launch, error) {
 	op := "scatter-" + kind.String()
 	if err := checkIndexed(op, src, dst, index, axis); err != nil || src.Shape.Size() == 0 {
@@ -65,8 +67,8 @@ func Scatter(kind device.ScatterKind, dst, src, index Operand, axis int, distinc
 	return []Launch{l}, err
 }
 
-// scatterAs returns the kind and the type that a kernel uses. Kernels that only move bits are
-// shared by all types of the same size. For Bool, the sum is the maximum of the bytes, and the
+// scatterAs returns the kind and the type with which a kernel is built. All types of the same size
+// share the kernels that only move bits. For Bool, the sum is the maximum of the bytes, and the
 // product is the minimum.
 func scatterAs(kind device.ScatterKind, t dtype.Type) (device.ScatterKind, dtype.Type) {
 	if kind == device.ScatterSet {
@@ -93,22 +95,24 @@ func ScatterSorts(dst, src, index Operand, axis int) bool {
 type scatterOrder uint8
 
 const (
-	byLines scatterOrder = iota // no positions are sorted: a thread processes a line in order
-	// all slices share one line of indices, and the positions of that line are sorted
+	byLines scatterOrder = iota // nothing is sorted, and a thread handles a line in order
+	// all lines share one list of indices, which is sorted
 	bySlices
-	bySamples // each line has its own indices; the positions of each line are sorted
+	bySamples // each line has its own indices, which are sorted
 )
 
-// orderOf chooses the order for the space sp, whose third list of strides belongs to the index.
-// With bySlices a slice must be large enough to occupy a block, or there must be so many positions
-// that a single thread would take long. With bySamples there must be few lines: many lines already
-// occupy the device with one thread for each. The keys of the sort have 32 bits.
+// orderOf chooses the order for the iteration space sp, whose third list of strides belongs to the
+// index. It chooses bySlices if a slice is large enough to occupy a block, or if a single thread
+// would take long. It chooses bySamples only for few lines, because many lines occupy the device
+// with one thread for each. The keys of the sort have 32 bits.
 func orderOf(sp space, count, bound int) scatterOrder {
 	const long, manyLines = 64, 1 << 14
 	if int64(bound) >= 1<<32-1 {
 		return byLines
 	}
-	shared, uniform := true, true // uniform: the distance between neighbouring lines of indices is constant
+	// shared says that all lines have the same indices. uniform says that the distance between
+	// neighbouring lines of indices is constant.
+	shared, uniform := true, true
 	for d, st := range sp.stride[2] {
 		shared = shared && st == 0
 		if d > 0 {
@@ -169,7 +173,7 @@ func declareScattered(b *ptx.Builder, name string, t ptx.Type, rank int, wide bo
 	return scatterOperand{b.Pointer(name, t), declareStrides(b, name+"s", rank, wide), b.Param(name+"a", ptx.S64)}
 }
 
-// combineScattered combines v with x, an element of the target in the computing type.
+// combineScattered combines x, the element of the target in the computing type, with v.
 func combineScattered(kind device.ScatterKind, x, v ptx.Value) ptx.Value {
 	switch kind {
 	case device.ScatterAdd:
@@ -182,7 +186,7 @@ func combineScattered(kind device.ScatterKind, x, v ptx.Value) ptx.Value {
 	return x.MinNaN(v)
 }
 
-// combineAt combines v into the element at p.
+// combineAt combines the element at p with v.
 func (s scatterSpec) combineAt(b *ptx.Builder, p ptx.Ptr, v ptx.Value) {
 	if s.kind != device.ScatterSet {
 		v = combineScattered(s.kind, loadVector(b, p, s.typ, 1)[0], v)
@@ -225,7 +229,7 @@ func (s scatterSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		load := func(j ptx.Value) (at, v ptx.Value) {
 			return where.At(j.Mul(index.axis)).Load().Cvt(ptx.S64), loadVector(b, from.At(j.Mul(src.axis)), s.typ, 1)[0]
 		}
-		const ahead = 4 // number of loads in flight together; the combinations stay in order
+		const ahead = 4 // number of pending loads; the combinations stay in order
 		tail := count.And(num(^(ahead - 1)))
 		b.For(b.Const(ptx.S64, num(0)), tail, num(ahead), func(j ptx.Value, _ ptx.Loop) {
 			var at, v [ahead]ptx.Value

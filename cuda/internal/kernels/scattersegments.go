@@ -11,32 +11,32 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A run consists of all positions with the same index. They are neighbours after sorting. It is
-// divided into parts, which are combined at the same time. The function partOf returns the length
-// of a part. If a run has more than one part, a second kernel combines the results of its parts.
-// The result of each part of such a run is stored in a slot of its own. The last part of a run may
-// be shorter than a whole part. In the sorted order, two whole parts start at least a part's length
-// apart, and so do two short parts. The slot is therefore 2·(start / length), plus 1 for a short
-// part.
+// A run consists of all positions with the same index, which are neighbours after sorting. A run is
+// divided into parts of a fixed length, and groups of threads combine the parts at the same time.
+// If a run has more than one part, a second kernel combines the results of its parts. They are
+// stored in scratch memory at numbered slots. The last part of a run may be shorter than the
+// others. In the sorted order, two parts of full length start at least that length apart, and so do
+// two short parts. The slot is therefore 2·(start / length), plus 1 for a short part.
 
-// partOf returns the length of a part, for n sorted positions. It is about the square root of n:
-// the longest run then has as many parts as a part has positions. Tests lower partLeast.
+// partOf returns the length of the parts of runs, for n sorted positions. It is about the square
+// root of n. The longest run then has as many parts as a part has positions. Tests lower partLeast.
 func partOf(n int) int {
 	return min(max(partLeast, 1<<(bits.Len(uint(n-1))/2)), 1024)
 }
 
 var partLeast = 128
 
-// segmentSpec describes the kernels that combine runs.
+// segmentSpec describes the kernels that combine runs of equal indices after sorting.
 type segmentSpec struct {
 	kind    device.ScatterKind
 	typ     dtype.Type
-	samples bool // each line has its own indices; otherwise all lines share one line of indices
-	rank    int  // rank of the iteration space over the lines
+	samples bool // whether each line has its own indices, instead of one list for all lines
+	rank    int  // rank of the iteration space of the lines
 	vector  int  // number of neighbouring lines that a thread combines together
 	group   int  // number of threads that combine a part of a run
 	wide    bool
-	join    bool // the kernel combines the results of the parts of long runs
+	// whether the kernel is the second one, which combines the results of the parts of long runs
+	join bool
 }
 
 func (s segmentSpec) name() string {
@@ -53,13 +53,13 @@ func (s segmentSpec) name() string {
 	return name
 }
 
-// sorted plans a scatter that first sorts the positions by their indices.
+// sorted plans a scatter that sorts the positions by their indices first.
 func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 	n, lines := a.src.Shape.At(a.axis), a.sp.elements()
 	s := segmentSpec{kind: a.s.kind, typ: a.s.typ, samples: a.order == bySamples, rank: a.s.rank, vector: 1, group: 1, wide: a.s.wide}
 	sorting := sortPlan{sortSource: sortSource{typ: a.index.Type, index: true}, rows: 1, n: n, x: a.index,
 		bound: a.dst.Shape.At(a.axis), inner: a.axisStride(), fault: a.fault, tag: a.tag}
-	distance := 0 // distance between neighbouring lines of indices
+	distance := 0 // distance in elements between the indices of neighbouring lines
 	if s.samples {
 		sorting.rows, distance = lines, a.sp.stride[2][s.rank-1]
 	} else {
@@ -143,7 +143,7 @@ func (a *scatterPlan) lineVector() int {
 	return v
 }
 
-// segments is the state of segmentSpec.build while it emits a kernel.
+// segments is the state of segmentSpec.build while it emits the code of a kernel.
 type segments struct {
 	*ptx.Builder
 	segmentSpec
@@ -175,7 +175,7 @@ func (s segmentSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 }
 
 // ends returns the first index, from low on, whose key differs from the given key. It returns high
-// if there is none below high. Keys ascend.
+// if all keys below high are equal to it. Keys ascend.
 func (w *segments) ends(low, high, key ptx.Value) ptx.Value {
 	lo, hi := w.Var(low), w.Var(high)
 	w.While(func() ptx.Value { return lo.Get().Lt(hi.Get()) }, func(ptx.Loop) {
@@ -200,8 +200,8 @@ func (w *segments) starts(low, high, key ptx.Value) ptx.Value {
 	return hi.Get()
 }
 
-// hasKey reports whether the key at index p is the given key. If isPlace is false, p lies outside
-// of the row, and the result is false.
+// hasKey reports whether the key at index p is key. If isPlace is false, p lies outside of the row,
+// and hasKey is false.
 func (w *segments) hasKey(isPlace, p, key ptx.Value) ptx.Value {
 	same := w.Var(w.U32(0))
 	w.If(isPlace, func() { same.Set(w.keys.At(p).Load().Eq(key).Select(w.U32(1), num(0))) })
@@ -232,7 +232,7 @@ func (w *segments) eachColumn(row, key, lane ptx.Value, f func(column ptx.Value,
 	w.For(column, w.columns, step, func(c ptx.Value, _ ptx.Loop) { at(c, c) })
 }
 
-// partial returns the address of a part's result, for a vector of lines.
+// partial returns the address of the result of a part of a run, for a vector of lines.
 func (w *segments) partial(slot, column ptx.Value) ptx.Ptr {
 	return w.partials.At(slot.Cvt(ptx.U64).Mul(w.columns.Cvt(ptx.U64)).Add(column.Cvt(ptx.U64)).Mul(num(w.vector)))
 }
@@ -244,7 +244,7 @@ func (w *segments) fold(acc []*ptx.Var, start, end ptx.Value, load func(i ptx.Va
 			v.Set(combineScattered(w.kind, v.Get(), x[k]))
 		}
 	}
-	ahead := min(8, 32/w.vector) // number of loads in flight together; the combinations stay in order
+	ahead := min(8, 32/w.vector) // number of pending loads; the combinations stay in order
 	tail := start.Add(end.Sub(start).And(num(^uint32(ahead - 1))))
 	w.For(start, tail, num(ahead), func(i ptx.Value, _ ptx.Loop) {
 		x := make([][]ptx.Value, ahead)
@@ -258,8 +258,8 @@ func (w *segments) fold(acc []*ptx.Var, start, end ptx.Value, load func(i ptx.Va
 	w.For(tail, end, num(1), func(i ptx.Value, _ ptx.Loop) { combine(load(i)) })
 }
 
-// combinePart combines the part of a run that starts at the group's index. If no part starts there,
-// the group returns.
+// combinePart combines the part of a run that starts at the index of this group of threads. If no
+// part starts there, the group returns.
 func (w *segments) combinePart() {
 	group, lane := w.ThreadID(0).Div(num(w.group)), w.ThreadID(0).And(num(w.group-1))
 	p := w.BlockID(0).Mad(num(mapThreads/w.group), group)
@@ -274,7 +274,7 @@ func (w *segments) combinePart() {
 			return loadVector(w.Builder, from.At(w.order.At(i).Load().Cvt(ptx.S64).Mul(w.src.axis)), w.typ, w.vector)
 		}
 	}
-	if w.kind == device.ScatterSet { // the last position of the run wins
+	if w.kind == device.ScatterSet { // the last position of the run overwrites the others
 		w.ReturnIf(w.hasKey(p.Add(num(1)).Lt(behind), p.Add(num(1)), key))
 		w.eachColumn(row, key, lane, func(_ ptx.Value, from, to ptx.Ptr) {
 			storeVector(w.Builder, to, w.typ, load(from)(p))

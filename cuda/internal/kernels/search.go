@@ -23,8 +23,8 @@ func (s searchSpec) name() string {
 	return name
 }
 
-// Search plans a search in sorted rows. For each value it stores how many elements of the row come
-// before the value, see [device.Search].
+// Search plans a search in sorted rows, as [device.Search] defines it. For each value it stores how
+// many elements of the row come before the value.
 func Search(out, sorted, values Operand, right bool) ([]Launch, error) {
 	rows, m, n := values.Shape.At(0), values.Shape.At(1), sorted.Shape.At(1)
 	if rows == 0 || m == 0 {
@@ -33,7 +33,7 @@ func Search(out, sorted, values Operand, right bool) ([]Launch, error) {
 	if rows > 1<<31-1 || m > 1<<31-1 || n > 1<<31-1 {
 		return nil, fail("search", "%d rows of %d in which %d are looked up exceed 2³¹", rows, n, m)
 	}
-	if sorted.Type == dtype.Bool { // bytes 0 and 1 have the same order as false and true
+	if sorted.Type == dtype.Bool { // as bytes, false and true are 0 and 1, which have the same order
 		sorted.Type, values.Type = dtype.U8, dtype.U8
 	}
 	k, err := kernelOf(searchSpec{typ: sorted.Type, right: right})

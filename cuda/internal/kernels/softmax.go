@@ -13,10 +13,10 @@ type softmaxSpec struct {
 	typ    dtype.Type
 	log    bool
 	grad   bool
-	unit   bool // the column stride is 1
+	unit   bool // whether the stride of the columns is 1
 	form   rowForm
 	group  int
-	cached int // number of columns in the cache, see cachedColumns
+	cached int // number of columns in the cache in shared memory; 0 if there is no cache
 }
 
 func (s softmaxSpec) name() string {
@@ -62,7 +62,7 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 	return launchSoftmax(s, s.unit, rowThreads/s.group, list...)
 }
 
-// launchSoftmax plans the launch of a kernel whose blocks process blockRows rows each.
+// launchSoftmax plans the launch of a kernel in which a block processes blockRows rows.
 func launchSoftmax[S spec](s S, unit bool, blockRows int, list ...Operand) ([]Launch, error) {
 	rows, columns := list[0].Shape.At(0), list[0].Shape.At(1)
 	k, err := kernelOf(s)
@@ -94,9 +94,9 @@ func checkRows(op string, list ...Operand) error {
 	return nil
 }
 
-// cachedKinds returns the type of the values in the cache, and their number for each column. For
-// softmax the cache holds one value in the computing type: the element, and later its exponential.
-// For the gradient it holds the elements of both operands, as they were read.
+// cachedKinds returns the type of the values in the cache, and their number for each column.
+// Softmax caches one value in the computing type: the element, and later its exponential. The
+// gradient caches the elements of both operands as they were read.
 func (s softmaxSpec) cachedKinds() (t dtype.Type, kinds int) {
 	if s.grad {
 		return s.typ, 2

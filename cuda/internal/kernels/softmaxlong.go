@@ -10,30 +10,31 @@ import (
 )
 
 // longSoftmax describes a softmax kernel, or its gradient, in which a block keeps most of a row.
-// The first vectors of each thread stay in registers, and the vectors after them in shared memory.
-// The rest of the row is read twice. That is unavoidable, because each result depends on the whole
-// row.
+// The first vectors of each thread stay in registers, and the next ones in shared memory. The rest
+// of the row is read twice, because each result depends on the whole row.
 type longSoftmax struct {
-	typ    dtype.Type
-	log    bool
-	grad   bool
-	form   rowForm
-	held   int // number of vectors of each operand that a thread keeps in registers
-	cached int // number of columns of each operand in shared memory; 0 if registers hold the whole row
+	typ  dtype.Type
+	log  bool
+	grad bool
+	form rowForm
+	held int // number of vectors of each operand that a thread keeps in registers
+	// cached is the number of columns of each operand in shared memory. It is 0 if registers hold
+	// the whole row.
+	cached int
 }
 
 const (
 	longThreads = 512
-	// A thread has 128 registers. Some of these hold values: longRegisters for elements of 32 bits,
-	// longHalves for elements of 16 bits. The number longHalves is smaller, because loads of 16-bit
-	// elements need more registers.
+	// A thread has 128 registers. It keeps elements in longRegisters of them if they have 32 bits,
+	// and in longHalves of them if they have 16 bits. The second number is smaller, because loads
+	// of 16-bit elements need more registers.
 	longRegisters = 52
 	longHalves    = 32
 	longShared    = 99 << 10 // bytes of shared memory that a block may use on every supported GPU
 )
 
 // longSoftmaxFor returns the specification of a kernel for rows of this length. It returns false if
-// the row cannot be kept, or if the part that can be kept is too small.
+// too little of a row fits into registers and shared memory.
 func longSoftmaxFor(s softmaxSpec, columns int) (longSoftmax, bool) {
 	l := longSoftmax{typ: s.typ, log: s.log, grad: s.grad, form: s.form}
 	v := s.form.vector
@@ -54,7 +55,7 @@ func longSoftmaxFor(s softmaxSpec, columns int) (longSoftmax, bool) {
 	return l, columns <= 4*(across*l.held+l.cached)
 }
 
-// kinds returns how many operands the first pass reads.
+// kinds returns the number of operands that the first loop over a row reads.
 func (s longSoftmax) kinds() int {
 	if s.grad && !s.log {
 		return 2
@@ -84,7 +85,7 @@ func (s longSoftmax) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	w := &longRows{rowWork: newRows(b, longThreads, s.typ, rows, columns), rounds: 4}
 	if s.kinds() == 1 {
-		w.rounds = 6 // 6 loads in flight for one operand; for two operands 4 rounds of two loads
+		w.rounds = 6 // 6 pending loads for one operand; for two operands, 4 rounds of two loads
 	}
 	for i := range o {
 		o[i] = o[i].atRow(w.row)
@@ -125,7 +126,7 @@ func (s longSoftmax) forward(w *longRows, t ptx.Type, y, x rowOperand) {
 }
 
 // gradient emits the code that stores the same values as [softmaxSpec.gradient]. For the logarithm,
-// the first pass reads only g.
+// the first loop over a row reads only g.
 func (s longSoftmax) gradient(w *longRows, t ptx.Type, dx, y, g rowOperand) {
 	first, other := w.loadAll(y, g), w.loadAll()
 	term := func(v []ptx.Value) ptx.Value { return v[1].Mul(v[0]) }
@@ -153,14 +154,15 @@ func (s longSoftmax) gradient(w *longRows, t ptx.Type, dx, y, g rowOperand) {
 // longRows is the state of longSoftmax.build while it emits a kernel.
 type longRows struct {
 	*rowWork
-	rounds   int           // number of vectors that a thread has in flight together
-	held     [][]ptx.Value // the vectors that a thread keeps in registers
-	retained ptx.Value     // vectors with smaller indices are in registers or shared memory
+	rounds int           // number of vectors that a thread loads together
+	held   [][]ptx.Value // vectors that the thread keeps in registers
+	// Vectors with indices less than retained are in registers or shared memory.
+	retained ptx.Value
 }
 
 // A vectorBatch is several vectors that a thread processes together. The field index holds their
-// indices, which differ by the number of the block's threads. For a vector beyond the end, index is
-// that of the row's last vector, and valid is false.
+// indices, which differ by the number of the block's threads. For a vector beyond the end of the
+// row, index is that of the last vector, and valid is false.
 type vectorBatch struct{ index, valid []ptx.Value }
 
 func (w *longRows) turn(i, end ptx.Value, n int) (t vectorBatch) {
@@ -180,9 +182,9 @@ func (w *longRows) inGroups(v [][]ptx.Value, f func(v [][]ptx.Value)) {
 	}
 }
 
-// read loads all vectors of the row, and passes a few of them at a time to the function visit. It
-// replaces vectors beyond the end by the value neutral. It keeps as many of the first vectors as
-// there is room for.
+// read loads all vectors of the row, and passes a few of them at a time to the function visit. In
+// place of vectors beyond the end it passes the value neutral. It keeps as many of the first
+// vectors as there is room for.
 func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral ptx.Value, visit func(v [][]ptx.Value)) {
 	w.atEnds(func(i ptx.Value) {
 		v := load(i)
@@ -213,9 +215,9 @@ func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral pt
 	})
 }
 
-// secondPass computes f for each column and stores the results in the operand out. The arguments of
-// f are the values that [longRows.read] loaded for the column, and then the values that the
-// function extra loads.
+// secondPass emits the second loop over a row, which computes f for each column and stores the
+// results in out. The arguments of f are the values that [longRows.read] loaded for the column, and
+// then the values that the function extra loads.
 func (w *longRows) secondPass(out rowOperand, load, extra func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) {
 	store := func(i ptx.Value, v []ptx.Value) {
 		storeVector(w.Builder, out.element(w.firstColumn(i)), out.t, w.apply(v, f))

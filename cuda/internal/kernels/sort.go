@@ -10,14 +10,16 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// A sortSource says what is sorted: the elements of rows, rows of indices below a bound, or keys
-// and positions that an earlier kernel has selected. Each element has an unsigned key, and elements
-// are sorted by their keys. Elements with equal keys keep their order.
+// A sortSource describes what a kernel sorts: the elements of rows, rows of indices below a bound,
+// or keys and positions that an earlier kernel has selected. Each element has an unsigned key, and
+// elements are sorted by their keys. Elements with equal keys keep their order.
 type sortSource struct {
 	typ        dtype.Type
 	descending bool
-	index      bool // indices are sorted; the key of an invalid index is the bound
-	picked     bool // the source is two arrays: keys with the size of typ, and their positions
+	// index says that indices are sorted. The key of an invalid index is the bound.
+	index bool
+	// picked says that the source is two arrays: keys with the size of typ, and their positions.
+	picked bool
 }
 
 func (s sortSource) name() string {
@@ -37,15 +39,15 @@ func (s sortSource) name() string {
 // wide reports whether keys have 64 bits.
 func (s sortSource) wide() bool { return !s.index && s.typ.Size() == 8 }
 
-// keyBits returns the number of bits in which the keys of type t can differ, see [device.SortKey].
-// These are the lower bits for integers. A 16-bit float has the key of a float32, and these are the
-// upper bits of the key.
+// keyBits returns the number of bits in which the keys of type t can differ. For integers these are
+// the lower bits of the key. A 16-bit float has the key of a float32, which [device.SortKey]
+// defines, and these are the upper bits.
 func keyBits(t dtype.Type) int {
 	switch t {
 	case dtype.Bool:
 		return 1
-	// sign, 8 exponent bits and 10 mantissa bits; in float32 even the smallest float16 numbers are
-	// normal
+	// a sign, 8 exponent bits and 10 mantissa bits, because even the smallest float16 numbers are
+	// normal in float32
 	case dtype.F16:
 		return 19
 	}
@@ -75,7 +77,7 @@ func keyType(wide bool) ptx.Type {
 	return ptx.U32
 }
 
-// A sortInput holds a source's kernel parameters.
+// A sortInput holds the kernel parameters of a sortSource.
 type sortInput struct {
 	sortSource
 	n            ptx.Value // number of elements of a row
@@ -110,7 +112,7 @@ func (in sortInput) atRow(row ptx.Value) sortInput {
 	return in
 }
 
-// element loads element i, from which the method key computes the key.
+// element loads element i. The method key computes the key from it.
 func (in sortInput) element(b *ptx.Builder, i ptx.Value) ptx.Value {
 	if in.picked {
 		return in.keys.At(i).Load()
@@ -140,7 +142,7 @@ func (in sortInput) key(b *ptx.Builder, element ptx.Value) ptx.Value {
 	if in.typ.IsFloat() {
 		key = key.Shr(num(all - n))
 	}
-	if in.typ != dtype.Bool && in.typ != dtype.U8 { // negative keys are sorted first
+	if in.typ != dtype.Bool && in.typ != dtype.U8 { // puts negative keys before the others
 		key = key.Xor(b.Bits(key.Type(), 1<<(n-1)))
 	}
 	if n < all {
@@ -167,14 +169,15 @@ func (in sortInput) report(b *ptx.Builder, element, row, at ptx.Value) {
 type sortPlan struct {
 	sortSource
 	rows, n int
-	x       Operand // an operand of rank 2
-	// pickedAt holds the addresses of the arrays if sortSource.picked is true
+	// The operand has rank 2.
+	x Operand
+	// addresses of the two arrays, if picked is true
 	pickedAt sortTarget
 	keyBits  int // number of bits of a key
-	// bound is the bound of the indices if sortSource.index is true
+	// bound of the indices, if index is true
 	bound int
-	// inner is the number of positions after the axis of the scatter, for reports of a wrong index.
-	// Row r holds the indices at outer position r/inner and inner position r%inner.
+	// inner is the number of positions after the axis of a scatter, for reports of a wrong index.
+	// Row r has the indices at outer position r/inner and inner position r%inner.
 	inner int
 	fault uint64
 	tag   uint32
@@ -206,10 +209,11 @@ func (a *sortPlan) bits() int {
 
 // A sortTarget says where a sort stores its results. The operand out gets the positions of the
 // first k elements of each row. If out is absent, the arrays at keys and order get all keys and
-// their 32-bit positions.
+// their positions as 32-bit integers.
 type sortTarget struct {
-	k           int
-	out         Operand // an operand of type I64 and rank 2
+	k int
+	// The operand has type I64 and rank 2.
+	out         Operand
 	keys, order uint64
 }
 
@@ -223,7 +227,7 @@ func (t *sortTarget) pack(p *packer, arrays bool) {
 	p.packRows(t.out, false)
 }
 
-// A sortOutput holds a target's kernel parameters.
+// A sortOutput holds the kernel parameters of a sortTarget.
 type sortOutput struct {
 	k           ptx.Value
 	out         rowOperand
@@ -248,8 +252,8 @@ func (o sortOutput) atRow(row, n ptx.Value, arrays bool) sortOutput {
 	return o
 }
 
-// Argsort plans a sort of positions. For each row it stores the positions of the first elements in
-// sorted order, see [device.Argsort].
+// Argsort plans a sort of positions, as [device.Argsort] defines it. For each row it stores the
+// positions of the first elements in sorted order.
 func Argsort(out, x Operand, descending bool, scratch Scratch) ([]Launch, error) {
 	rows, n, k := x.Shape.At(0), x.Shape.At(1), out.Shape.At(1)
 	if rows == 0 || k == 0 {
@@ -300,8 +304,8 @@ var sortRun = 2048
 // half.
 type blockSort struct {
 	source sortSource
-	// number of elements, a power of 2; the elements after the row are greater than all elements of
-	// the row
+	// number of elements, a power of 2; elements after the end of the row are greater than all
+	// others
 	width int
 }
 
@@ -339,7 +343,8 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		shared = append(shared, b.Shared("sorted_places", ptx.U32, s.width))
 	}
 	lane := b.ThreadID(0)
-	// forEach calls f for each element of this thread. The elements of a warp are neighbours.
+	// forEach calls f for each element of this thread. The elements of a warp's threads are
+	// neighbours.
 	forEach := func(f func(i ptx.Value)) {
 		if s.width == threads {
 			f(lane)
@@ -363,7 +368,8 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	b.Comment("keys, sorted by warps")
 	forEach(func(i ptx.Value) {
-		element := in.element(b, i.Min(in.n.Sub(num(1)))) // elements after the end of the row are read from its last element
+		// Beyond the end of the row, its last element is read.
+		element := in.element(b, i.Min(in.n.Sub(num(1))))
 		there := i.Lt(in.n)
 		key := in.key(b, element)
 		if s.source.index {

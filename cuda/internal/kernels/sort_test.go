@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// slowOrder is the reference: it returns the positions of a row's elements in sorted order.
+// slowOrder returns the positions of a row's elements in sorted order, as a reference.
 func slowOrder(x []float64, descending bool) []int {
 	at := make([]int, len(x))
 	for i := range at {
@@ -38,15 +38,16 @@ func TestArgsort(t *testing.T) {
 	argsorts(t, [][3]int{{3, 1, 1}, {2, 7, 7}, {2, 64, 5}, {1, 200, 200}, {1, 700, 700}, {1, 1100, 3}, {0, 5, 5}})
 }
 
-// TestArgsortLong tests long rows, which are sorted by digits. They have one tile, several tiles,
-// or so many tiles that several blocks count the digits.
+// TestArgsortLong sorts long rows, for which the kernels use digits of the keys. The rows have one
+// tile, several tiles, or so many tiles that several blocks count the digits.
 func TestArgsortLong(t *testing.T) {
 	defer func(run, items int) { sortRun, radixItems = run, items }(sortRun, radixItems)
 	sortRun, radixItems = 64, 2
 	argsorts(t, [][3]int{{2, 512, 512}, {1, 1025, 1025}, {3, 700, 10}, {1, 3000, 3000}, {1, 17000, 40}, {2, 9000, 1}})
 }
 
-// TestArgsortLengths tests rows whose lengths are near the limits of a block and of a tile.
+// TestArgsortLengths sorts rows whose lengths are near the largest lengths for one block and for
+// one tile.
 func TestArgsortLengths(t *testing.T) {
 	for i, n := range []int{2047, 2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193} {
 		m := newMachine(t)
@@ -57,7 +58,7 @@ func TestArgsortLengths(t *testing.T) {
 		list, err := Argsort(y, x, false, m.scratch)
 		m.run(list, err)
 		in := m.decode(x)
-		if typ == dtype.I64 { // all elements are different, also as float64
+		if typ == dtype.I64 { // all elements are different, even after conversion to float64
 			for k, v := range m.read(x) {
 				in[k] = float64(int64(v))
 			}
@@ -100,13 +101,14 @@ func argsorts(t *testing.T, shapes [][3]int) {
 			}
 			descending := n%2 == 1
 			m := newMachine(t)
-			m.conflicts = d[1] > sortRun // digits decide where elements are stored
+			// bank conflicts occur, because the digits of the keys decide where elements are stored
+			m.conflicts = d[1] > sortRun
 			l := dense(d[0], d[1])
 			if n%3 == 1 {
 				l = shape.Dense(shape.Of(d[1], d[0])).Transpose(0, 1)
 			}
 			x := m.fill(m.tensor(typ, l, n%2), func(i int) uint64 {
-				v := float64(i*7919%101 - 50) // many values occur repeatedly
+				v := float64(i*7919%101 - 50) // many values occur several times
 				if typ.Size() >= 4 && i%4 == 1 {
 					v *= float64(i * i * 37) // the values differ in all digits
 				}
@@ -125,7 +127,7 @@ func argsorts(t *testing.T, shapes [][3]int) {
 					v = math.Abs(v)
 				}
 				if typ == dtype.I64 && i%9 == 4 {
-					return 1<<63 - uint64(i%2) // the least and the greatest number alternate
+					return 1<<63 - uint64(i%2) // the smallest and the greatest value alternate
 				}
 				return expr.Encode(typ, v)
 			})

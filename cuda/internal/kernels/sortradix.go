@@ -8,9 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// Long rows are sorted by digits of 8 bits, the lowest digit first. Each pass is stable, and reads
-// and writes each element once. In a pass, a block sorts a tile. For each digit, the blocks of the
-// earlier tiles tell it how many of their elements have that digit. The method is by D. Merrill, M.
+// Long rows are sorted by 8-bit digits of the keys, the lowest digit first. Each pass over a row
+// sorts by one digit. It keeps the order of elements with equal digits, and reads and writes each
+// element once. In a pass, a block sorts a tile. For each digit, it learns from the blocks of
+// earlier tiles how many of their elements have that digit. The method is by D. Merrill, M.
 // Garland: Single-pass parallel prefix scan with decoupled look-back, 2016, and A. Adinets, D.
 // Merrill: Onesweep, 2022, arXiv:2206.01784.
 //
@@ -20,25 +21,25 @@ import (
 
 const (
 	digitBits = 8
-	digits    = 1 << digitBits // the number of digits, and of threads of a block
+	digits    = 1 << digitBits // number of values of a digit, and of threads of a block
 	sortWarps = rowThreads / 32
 )
 
-// radixItems is the number of elements of a tile for each thread. With 64-bit keys the number is
-// half of it. Tests lower it. A tile must have fewer elements than radixPrefix.
+// radixItems is the number of elements of a tile for each thread. With 64-bit keys it is half as
+// large. Tests lower it. A tile must have fewer elements than radixPrefix.
 var radixItems = 16
 
 const radixPrefix = 1 << 13
 
-// radixPart is the least number of elements of a row whose digits one block counts. At most
-// radixCounters blocks count digits, unless there are more rows.
+// radixPart is the least number of elements whose digits one block counts. At most radixCounters
+// blocks count digits, unless there are more rows.
 const (
 	radixPart     = 1 << 14
 	radixCounters = 1 << 10
 )
 
 // radix plans the sorting of long rows. The first launch counts the digits for all passes. Each
-// pass then is one launch.
+// pass is one further launch.
 func (a *sortPlan) radix(dst sortTarget, scratch Scratch) ([]Launch, error) {
 	const op = "argsort"
 	wide, items, passes := a.wide(), radixItems, max(1, ceilDiv(a.bits(), digitBits))
@@ -53,8 +54,8 @@ func (a *sortPlan) radix(dst sortTarget, scratch Scratch) ([]Launch, error) {
 	per := ceilDiv(ceilDiv(a.n, parts), rowThreads) * rowThreads
 	parts = ceilDiv(a.n, per)
 
-	// The state begins with a ticket counter for each pass. Then each tile has an array in which it
-	// publishes how many of its elements have each digit.
+	// The state begins with a ticket counter for each pass. After these, each tile has an array in
+	// which its block writes how many of its elements have each digit.
 	const ticketWords = 64
 	states := ticketWords + passes*a.rows*tiles*digits
 	state, err := scratch(4 * states)
@@ -102,7 +103,7 @@ func (a *sortPlan) radix(dst sortTarget, scratch Scratch) ([]Launch, error) {
 		list = append(list, l)
 	}
 
-	// Each pass reads one of two arrays and writes the other. The last pass writes the target.
+	// Each pass reads one of two arrays and writes the other. The last pass writes the results.
 	var arrays [2]sortTarget
 	size := 4
 	if wide {
@@ -181,7 +182,7 @@ func blockPrefix(b *ptx.Builder, v ptx.Value, warps ptx.Ptr) ptx.Value {
 }
 
 // rankOf returns how many earlier elements of the warp have the same digit as this element. The
-// warp's counters hold the counts of the earlier items, and rankOf adds this item to them.
+// warp's counters hold the numbers of elements handled so far, by digit. rankOf adds this element.
 func rankOf(b *ptx.Builder, digit ptx.Value, counters ptx.Ptr) ptx.Value {
 	peers := b.U32(1<<32 - 1) // mask of the lanes that have this lane's digit
 	for bit := range digitBits {
@@ -208,9 +209,8 @@ func digitTotals(b *ptx.Builder, counters ptx.Ptr) (part [sortWarps]ptx.Value, t
 	return part, total
 }
 
-// startDigits replaces each warp's count of elements with this thread's digit. The new value is the
-// index in the block at which the warp's elements with that digit start. For warp 0 that is the
-// argument start.
+// startDigits sets each warp's counter of this thread's digit to an index in the block: the one at
+// which the warp's elements with that digit start. For warp 0 it is the argument start.
 func startDigits(b *ptx.Builder, counters ptx.Ptr, part [sortWarps]ptx.Value, start ptx.Value) {
 	for w, n := range part {
 		counters.At(num(w * digits)).At(b.ThreadID(0)).Store(start)
@@ -219,11 +219,12 @@ func startDigits(b *ptx.Builder, counters ptx.Ptr, part [sortWarps]ptx.Value, st
 }
 
 // radixCount describes a kernel that counts the digits of a part of a row, for all passes. It also
-// clears the state that the blocks of a pass share.
+// clears the memory through which the blocks of a pass exchange counts.
 type radixCount struct {
 	source sortSource
 	passes int
-	whole  bool // the part is the whole row, and the kernel stores where each digit starts
+	// whole says that the part is the whole row. The kernel then stores where each digit starts.
+	whole bool
 }
 
 func (s radixCount) name() string {
@@ -262,7 +263,7 @@ func (s radixCount) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			counts.At(num(k*digits)).At(digitOf(key, num(k*digitBits))).Atomic(ptx.AtomicAdd, num(1))
 		}
 	}
-	const ahead = 4 // number of loads in flight together
+	const ahead = 4 // number of pending loads
 	tail := first.Add(end.Sub(first).Div(num(ahead * rowThreads)).Mul(num(ahead * rowThreads)))
 	b.For(first.Add(thread), tail, num(ahead*rowThreads), func(i ptx.Value, _ ptx.Loop) {
 		var v [ahead]ptx.Value
@@ -323,9 +324,12 @@ func (radixBases) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 
 // radixPass describes a kernel that sorts rows by one digit, tile by tile.
 type radixPass struct {
-	source sortSource // its field picked is true in all passes except the first
-	arrays bool       // the pass stores keys and positions; otherwise it stores the first k positions
-	items  int        // number of elements of each thread
+	// The field picked of source is true in all passes except the first.
+	source sortSource
+	// arrays says that the pass stores keys and positions. Otherwise it stores the first k
+	// positions.
+	arrays bool
+	items  int // number of elements of each thread
 }
 
 func (s radixPass) name() string {

@@ -8,10 +8,11 @@ import (
 )
 
 // If only the first few elements of a row in sorted order are wanted, a long row is not sorted.
-// Each block finds these elements of one part of the row. It determines the key of the last wanted
-// element digit by digit, the highest digit first. For each digit it counts the values of that
-// digit, among the elements whose higher digits equal those of the key. The elements found in all
-// parts form a shorter row. It is shortened in the same way, until it is short enough to be sorted.
+// Each block finds the first elements of one part of the row. It determines the key of the last
+// wanted element digit by digit, the highest digit first. To find a digit, it counts the elements
+// that have each value of the digit, among those whose higher digits are equal to the key's. The
+// elements found in all parts form a shorter row. It is shortened in the same way, until it is
+// short enough to be sorted.
 
 // selectMost is the largest number of first elements for which a row is not sorted completely. It
 // is half of the smallest part.
@@ -100,8 +101,10 @@ func (s selectSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	b.Comment("the digits of the last of those that are wanted")
 	wanted := k.Min(count)
-	begins := b.Var(b.Const(key[0].Type(), num(0))) // the upper digits of the last wanted key, as far as they are known
-	rest := b.Var(wanted)                           // number of wanted elements whose keys begin with these digits
+	// begins holds the upper digits of the last wanted key, as far as they are known.
+	begins := b.Var(b.Const(key[0].Type(), num(0)))
+	// rest is the number of wanted elements whose keys begin with these digits.
+	rest := b.Var(wanted)
 	shift := b.Var(top.Bitcast(ptx.S32))
 	b.Loop(func(l ptx.Loop) {
 		counts.At(thread).Store(num(0))

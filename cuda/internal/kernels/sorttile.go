@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// tileSort describes a kernel in which a block sorts a row by digits, if the row fits into a tile.
-// A key and its position are packed into one word, with the key in the upper bits.
+// tileSort describes a kernel in which one block sorts a row by digits, if the row fits into a
+// tile. A key and its position are packed into one word, with the key in the upper bits.
 type tileSort struct {
 	source sortSource
 	wide   bool // words have 64 bits
@@ -25,8 +25,7 @@ func (s tileSort) name() string {
 }
 
 // tile returns the kernel with which one block sorts a whole row by digits. The result place is the
-// number of bits that hold the position in a word. The result ok is false if there is no such
-// kernel.
+// number of bits that hold the position in a word. If there is no such kernel, ok is false.
 func (a *sortPlan) tile() (s tileSort, place int, ok bool) {
 	s = tileSort{source: a.sortSource, items: 2 * radixItems}
 	place = bits.Len(uint(a.n - 1))
@@ -64,7 +63,8 @@ func (s tileSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	at, elements := make([]ptx.Value, s.items), make([]ptx.Value, s.items)
 	for i := range s.items {
 		at[i] = b.WarpID().Mad(num(32*s.items), b.LaneID()).Add(num(32 * i))
-		elements[i] = in.element(b, at[i].Min(in.n.Sub(num(1)))) // elements after the end of the row are read from its last element
+		// Beyond the end of the row, its last element is read.
+		elements[i] = in.element(b, at[i].Min(in.n.Sub(num(1))))
 	}
 	word := make([]*ptx.Var, s.items)
 	for i, x := range elements {

@@ -49,9 +49,9 @@ func (g *tensorBuilder) storeRounded(dst ptx.Ptr, withValues []ptx.Value, v ...p
 	store(dst)
 }
 
-// unitsInFlight returns how many pieces or elements a thread loads from the operand With before it
-// uses the first one. The argument steps is the number of steps in which the thread stores its
-// results.
+// unitsInFlight returns the number of 16-byte pieces or elements that a thread loads from the
+// operand With before it uses the first one. The argument steps is the number of steps in which the
+// thread stores its results.
 func (g *tensorBuilder) unitsInFlight(steps, limit int) int {
 	if g.s.with == dtype.Invalid {
 		return 1
@@ -59,13 +59,13 @@ func (g *tensorBuilder) unitsInFlight(steps, limit int) int {
 	return min(steps, limit)
 }
 
-// withPiecesAhead is the number of pieces of the operand With that a thread has in flight while it
-// activates the same number of earlier pieces.
+// withPiecesAhead is the number of 16-byte pieces of the operand With that a thread loads ahead,
+// while it applies the activation with earlier ones.
 const withPiecesAhead = 4
 
-// loadWithPieces loads the elements of With for the pieces that a thread stores, beginning with row
-// first of the block. Beyond an edge it loads the pieces at the edge. Results beyond an edge are
-// never stored.
+// loadWithPieces loads the 16-byte pieces of With for the results that a thread stores, beginning
+// with row first of the block. Beyond an edge, where results are not stored, it loads the pieces at
+// the edge.
 func (g *tensorBuilder) loadWithPieces(first ptx.Value) {
 	if g.s.with == dtype.Invalid || g.s.store != storePieces {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// loadsOf returns the combinations of operand loads that [GPU.choose] allows for a form, as
-// specifications.
+// loadsOf returns specifications with form f and every combination of operand loads that
+// [GPU.choose] allows.
 func loadsOf(f tensorForm) []tensorSpec {
 	k8, o8 := tensorLoad{alongK: true, vector: 8}, tensorLoad{vector: 8}
 	list := []tensorSpec{{a: k8, b: o8}, {a: k8, b: k8}, {a: o8, b: o8}, {a: o8, b: k8}, {a: tensorLoad{true, 8, true, false}, b: tensorLoad{true, 8, true, false}}}
@@ -46,9 +46,9 @@ func tf32LoadsOf(f tensorForm) []tensorSpec {
 	return slices.DeleteFunc(list, func(s tensorSpec) bool { return !s.fits() })
 }
 
-// TestTensorAssemble checks that no form spills a register, on any architecture and with any way to
-// load and to store. It takes minutes, so it runs only with FLAMBEAU_SOAK=1. TestAssemble always
-// runs a part of it.
+// TestTensorAssemble assembles the tensor-core kernels for every architecture, with every way to
+// load operands and to store results. They must not spill registers. It takes minutes, so it runs
+// only with FLAMBEAU_SOAK=1. TestAssemble always runs a part of it.
 func TestTensorAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" || os.Getenv("FLAMBEAU_SOAK") == "" {
@@ -74,7 +74,7 @@ func TestTensorAssemble(t *testing.T) {
 					}
 					a.add(k)
 				}
-				// This form applies the gradient of an activation. Its second operand is the
+				// This kernel applies the gradient of an activation, whose second operand is the
 				// activation's argument.
 				s.out, s.bias, s.sums, s.actSpec = dtype.BF16, dtype.Invalid, sumsSpec{}, actSpec{act: back.Key(), with: dtype.BF16}
 				k, err := s.kernel(back)
@@ -82,7 +82,7 @@ func TestTensorAssemble(t *testing.T) {
 					t.Fatal(err)
 				}
 				a.add(k)
-				// This form loops over tiles, with the activation and without.
+				// These kernels loop over tiles, with the activation and without.
 				plain := s
 				plain.out, plain.actSpec = dtype.F32, actSpec{}
 				half := plain

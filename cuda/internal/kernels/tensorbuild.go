@@ -8,32 +8,33 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// tensorBuilder is the state of tensorSpec.build while it emits a kernel.
+// tensorBuilder is the state of tensorSpec.build while it emits the code of a kernel.
 type tensorBuilder struct {
 	*ptx.Builder
 	s            tensorSpec
 	m, n, k      ptx.Value
 	shared       ptx.Ptr
 	results      ptx.Ptr // shared memory through which results pass
-	stage        int     // size of a stage in bytes
+	stage        int     // size of the tiles of one stage in bytes
 	lane         ptx.Value
 	tileM, tileN ptx.Value // first row and column of the block's tile
 	warpM, warpN ptx.Value // first row and column of the warp within the block
-	// 1 if this block computes the rows of a that begin at odd elements, else 0
+	// 1 if this block computes the rows of a that begin at odd elements, otherwise 0
 	odd ptx.Value
 	acc [][][]*ptx.Var
-	// used if blocks loop: first row and column of the previous tile, and the first row of its
+	// for blocks that loop: first row and column of the previous tile, and the first row of its
 	// results that is not stored yet
 	lastM, lastN, later *ptx.Var
-	out                 gemmOperand // operand of the previous tile's results, at address outAt
-	outAt               *ptx.Var
-	act                 activation
-	withPieces          [][]*ptx.Var // pieces of the operand With, one for each step
-	rowSums             tensorSums
-	columnSums          tensorSums
+	// out is the operand of the previous tile's results, whose address is in outAt.
+	out        gemmOperand
+	outAt      *ptx.Var
+	act        activation
+	withPieces [][]*ptx.Var // 16-byte pieces of the operand With, one for each step
+	rowSums    tensorSums
+	columnSums tensorSums
 }
 
-// build emits the kernel. The parameters are the same as in other product kernels.
+// build emits the kernel. Its parameters are those of all product kernels.
 func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	f := s.form
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
@@ -92,14 +93,15 @@ func (g *tensorBuilder) begin() {
 	}
 }
 
-// copiers returns the copiers of both operands for the block's tile.
+// copiers returns the copiers of a and b for the block's tile.
 func (g *tensorBuilder) copiers(q productParams) []*tensorCopier {
 	f := g.s.form
 	return []*tensorCopier{g.copier(g.s.a, q.a, q.a.stride1, q.a.stride2, g.tileM, g.m, f.bm, 0),
 		g.copier(g.s.b, q.b, q.b.stride2, q.b.stride1, g.tileN, g.n, f.bn, g.s.stagedA())}
 }
 
-// complete emits the code that turns the sums of a tile, or of a part of it, into results.
+// complete emits the code that turns the sums of a tile into results, or adds up partial sums
+// first.
 func (g *tensorBuilder) complete(q productParams) {
 	finish := func() {
 		g.finish(q)
@@ -125,8 +127,8 @@ func (g *tensorBuilder) partSums() []partSums {
 	return list
 }
 
-// fragments are the registers that a warp multiplies in one step of 32 bytes of k. The field a has
-// an entry for each 16 rows, and b has an entry for each 8 columns.
+// fragments are the registers that a warp multiplies in one step of 32 bytes along k. The field a
+// has an entry for each 16 rows, and b has an entry for each 8 columns.
 type fragments struct{ a, b [][]*ptx.Var }
 
 // sum emits the loop that adds the products of all steps of k to the accumulators.
@@ -152,7 +154,7 @@ func (g *tensorBuilder) commit(loads []*tensorCopier) {
 	}
 }
 
-// fill starts the copies of all stages except one.
+// fill emits the start of the copies of all stages except one.
 func (g *tensorBuilder) fill(loads []*tensorCopier) {
 	b := g.Builder
 	b.Comment("fill all stages but one")
@@ -279,9 +281,9 @@ func (g *tensorBuilder) multiply(f fragments) {
 	g.addSums(f)
 }
 
-// swizzle returns the byte offset of the 16-byte piece c of a row. The argument length is the
-// number of 16-bit elements of a row. The swizzle puts piece c of eight neighbouring rows into
-// eight different groups of banks.
+// swizzle returns the byte offset of the 16-byte piece c of a row in shared memory. The argument
+// length is the number of 16-bit elements of a row. The order of the pieces differs from row to
+// row, so that piece c of eight neighbouring rows lies in eight different groups of banks.
 func swizzle(length int, row, c ptx.Value) ptx.Value {
 	pieces := length / 8
 	mask, per := min(pieces, 8)-1, max(1, 8/pieces)
@@ -293,7 +295,7 @@ func swizzle(length int, row, c ptx.Value) ptx.Value {
 }
 
 // fragmentReader loads a fragment from the stage at a byte offset. The arguments step and i are the
-// fragment's indices along k and along the outer dimension.
+// indices of the fragment along k and along the outer dimension.
 type fragmentReader func(stage ptx.Value, step, i int) []ptx.Value
 
 // reader returns a function that loads fragments of 16 outer elements by 32 bytes of k. The

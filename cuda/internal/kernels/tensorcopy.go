@@ -6,28 +6,30 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// tensorCopier copies the tiles of one operand, one after the other, into the stages of a
-// [tensorSpec]'s kernel.
+// tensorCopier copies the tiles of one operand to the stages in shared memory, one after the other.
 type tensorCopier struct {
-	g        *tensorBuilder
-	how      tensorLoad
-	width    int // a thread stores a unit of width elements in one access
-	units    int // number of units of each thread in a tile
-	spare    int // threads with this index or a greater one have no unit in the last round; 0 if all have one
-	rows     int // number of rows of the tile that all threads together copy at once
+	g   *tensorBuilder
+	how tensorLoad
+	// width is the number of elements that a thread stores in one access: a unit.
+	width int
+	units int // number of units that each thread copies in a tile
+	// Threads with an index of at least spare have no unit in the last round. It is 0 if all
+	// threads have one.
+	spare    int
+	rows     int // number of rows of the tile that all threads together copy at a time
 	rowBytes int
-	// addresses of the thread's first units in the first stage; the swizzle repeats after them
+	// addresses of the thread's first units in the first stage; after them the swizzle repeats
 	dst      []ptx.Ptr
 	p        ptx.Ptr
-	src      *ptx.Var  // address of this thread's first element in the next tile
-	rowStep  ptx.Value // distance between units, in bytes
-	step     ptx.Value // distance between the elements of a unit, in bytes
-	tileStep ptx.Value // distance between tiles, in bytes
+	src      *ptx.Var  // address of this thread's first element of the next tile
+	rowStep  ptx.Value // distance in bytes between the units of a thread
+	step     ptx.Value // distance in bytes between the elements of a unit
+	tileStep ptx.Value // distance in bytes between tiles
 	// indices of the first unit's elements: outer in the matrix, k in the tile
 	outer, k   []ptx.Value
 	outerLimit ptx.Value
-	oneBefore  bool // copies begin one element before each row
-	firstTile  bool // fetch copies the first tile along k, in which the rows begin
+	oneBefore  bool // whether copies begin one element before each row
+	firstTile  bool // whether fetch copies the first tile along k, in which the rows begin
 }
 
 // copier returns a copier for tiles of an operand. The argument length is the size of a tile along
@@ -184,8 +186,7 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 	}
 }
 
-// wholeUnits reports whether elements that go through registers are read in whole units, not one by
-// one.
+// wholeUnits reports whether elements that go through registers are read a whole unit at a time.
 func (c *tensorCopier) wholeUnits() bool {
 	return c.how.wide && c.how.vector == c.width && !c.how.ragged
 }

@@ -9,24 +9,25 @@ import (
 )
 
 // tensorSpec describes a matrix product of 16-bit floats, or of float32 as tf32, on the tensor
-// cores. If the operands allow it, tiles are copied asynchronously, some stages ahead. Tiles are
-// swizzled in shared memory, so that neither copies nor reads have bank conflicts.
+// cores. If the operands allow it, tiles are copied asynchronously, some stages ahead. The order of
+// pieces in shared memory differs from row to row (swizzling), so that neither copies nor reads
+// have bank conflicts.
 type tensorSpec struct {
 	typ   dtype.Type // type of a and b; F32 means tf32
 	out   dtype.Type // type of the result: typ, or F32
 	form  tensorForm
 	a, b  tensorLoad
-	odd   bool // every second row of a begins at an odd element
+	odd   bool // whether every second row of a begins at an odd element
 	store tensorStore
-	bias  dtype.Type // type of the bias; Invalid: none
+	bias  dtype.Type // type of the bias; Invalid if there is none
 	actSpec
 	sums  sumsSpec
-	parts bool // the product is divided along k
-	share bool // all blocks of a divided tile help to add up its parts
-	loop  bool // blocks loop over tiles
+	parts bool // whether blocks divide the sums over k
+	share bool // whether all blocks of a tile with divided sums help to add up the partial sums
+	loop  bool // whether blocks loop over tiles
 	tune  productTune
-	// whether the whole batch shares one matrix; this affects only the choice of a form, not the
-	// kernel
+	// whether all products of the batch have the same matrix; this affects only the choice of a
+	// form, not the kernel
 	oneA, oneB bool
 }
 
@@ -36,14 +37,14 @@ type tensorForm struct {
 	bm, bn, bk     int
 	warpsM, warpsN int
 	stages         int // number of tiles of each operand in shared memory
-	blocks         int // number of blocks for which a multiprocessor has registers
+	blocks         int // number of blocks that the registers of a multiprocessor suffice for
 }
 
-// These are all forms. A warp of 64×64 reads the fewest values from shared memory for each product:
-// 128 values for 4096 products. It needs as many registers as a thread may have. The time of a
-// product of few rows is the time in which the larger operand is read. Such products have small
-// blocks, so that many of them run at once. In a small block a step has 64 elements of k, which
-// fill whole lines of memory.
+// These are all forms. A warp with 64×64 results reads the fewest values from shared memory for
+// each multiplication: 128 values for 4096 of them. It needs as many registers as a thread may
+// have. The time of a product of few rows is the time to read the larger operand. Such products
+// have small blocks, so that many of them run at once. In a small block a step has 64 elements of
+// k, which fill whole lines of memory.
 var tensorForms = []tensorForm{
 	{128, 128, 32, 2, 2, 3, 2},
 	{128, 256, 32, 2, 4, 4, 1},
@@ -68,12 +69,12 @@ func (f tensorForm) warp() (m, n int) { return f.bm / f.warpsM, f.bn / f.warpsN 
 
 // tensorLoad says how a block copies a tile of an operand to shared memory.
 type tensorLoad struct {
-	alongK bool // the tile's rows lie along k; otherwise along the outer dimension
+	alongK bool // whether the tile's rows lie along k; otherwise they lie along the outer dimension
 	// number of neighbouring elements of one aligned copy: 8, 4, 2 or 1; single 16-bit elements go
 	// through registers
 	vector int
-	ragged bool // the last copy of a row has fewer elements
-	wide   bool // the factor is float32 in memory, and is rounded to 16 bits in registers
+	ragged bool // whether the last copy of a row has fewer elements
+	wide   bool // whether the factor is float32 in memory, and is rounded to 16 bits in registers
 }
 
 func (l tensorLoad) String() string {
@@ -93,20 +94,20 @@ func (l tensorLoad) String() string {
 	return name
 }
 
-// tensorStore says how a block stores its results.
+// tensorStore says how a block stores its results in global memory.
 type tensorStore uint8
 
 const (
-	storeElements tensorStore = iota // elements one by one, for any strides
-	// contiguous rows that may be misaligned, in 16-byte pieces with single elements at the ends;
-	// float32 results one by one
+	storeElements tensorStore = iota // single elements, for any strides
+	// contiguous rows that may be misaligned, in 16-byte accesses with single elements at the ends;
+	// float32 results in single elements
 	storeShifted
-	storePieces // rows of aligned 16-byte pieces; float32 results in pairs
+	storePieces // aligned rows, in 16-byte accesses; float32 results in pairs
 )
 
 // operations returns the number of operations on tensor cores for a product. The argument chunk is
-// the number of elements of k that each block sums up. The result includes the operations on zeros
-// that fill the last stage of a sum.
+// the number of elements of k over which each block sums. The result includes operations on the
+// zeros that fill up the last stage.
 func (s tensorSpec) operations(m, n, k, chunk int) int {
 	steps, up := 0, func(k int) int { return ceilDiv(k, s.form.bk) }
 	for ; k > 0; k -= chunk {
@@ -121,7 +122,7 @@ func (s tensorSpec) operations(m, n, k, chunk int) int {
 		}
 	}
 	share := s.tiles(m, n) * s.form.bn * s.form.bm
-	if s.sums.rows { // products with a matrix of ones, by the blocks of the first column of tiles
+	if s.sums.rows { // the blocks of the first column of tiles also multiply by a matrix of ones
 		share += ceilDiv(m, s.form.bm) * 8 * s.form.bm
 	}
 	if s.sums.columns {
@@ -140,7 +141,7 @@ func (s tensorSpec) inParts() productForm { s.parts = true; return s }
 
 func (s tensorSpec) partBytes() int {
 	n := s.form.bm * s.form.bn * 4
-	wm, wn := s.form.warp() // a thread has four sums for each 16 rows or columns of its warp
+	wm, wn := s.form.warp() // a thread has four more sums for each 16 rows or columns of its warp
 	if s.sums.rows {
 		n += wm / 16 * 4 * s.form.threads() * 4
 	}
@@ -193,9 +194,9 @@ func (s tensorSpec) name() string {
 	return fmt.Sprintf("gemm_tensor_%v_%v_%v%v_%s", typ, s.form, s.a, s.b, out)
 }
 
-// tensorSpecFor returns the specification for a product of these operands, without its form. It
-// returns false if tensor cores cannot multiply the operands' types. Factors of float32 are rounded
-// to tf32.
+// tensorSpecFor returns the specification of a product kernel for these operands, without its form.
+// It returns false if tensor cores cannot multiply their types. Factors of float32 are rounded to
+// tf32.
 func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 	o := ProductOperands{A: a, B: b}
 	s := tensorSpec{typ: o.factor(), out: out.Type}
@@ -235,7 +236,7 @@ func neighbours(o Operand, d, e int) int {
 }
 
 // inPieces reports whether n neighbouring elements of a row can always be moved in one access, or
-// in pieces of 16 bytes. The index of the first element is a multiple of n.
+// in accesses of 16 bytes. The index of the first element is a multiple of n.
 func (o Operand) inPieces(n int) bool {
 	return neighbours(o, 2, 1) >= min(n, 16/o.Type.Size())
 }
@@ -252,8 +253,8 @@ func chooseTensorLoad(o Operand, outer, k int) tensorLoad {
 
 func (s tensorSpec) stages() int { return s.tune.or(s.tune.stages, s.form.stages) }
 
-// blocks returns how many blocks fit on a multiprocessor. Fewer fit if two operands go through
-// registers, or if an operand is rounded in registers, because more registers are needed.
+// blocks returns the number of blocks that fit on a multiprocessor. It is lower if two operands go
+// through registers, or if an operand is rounded in registers, because more registers are needed.
 func (s tensorSpec) blocks() int {
 	less := 0
 	if s.singly(s.a) && s.singly(s.b) {
@@ -266,14 +267,14 @@ func (s tensorSpec) blocks() int {
 }
 
 // pitch returns the distance in elements between rows of results in shared memory. A shifted row
-// begins up to 7 elements later than other rows. The padding makes room for this, and keeps stores
-// free of bank conflicts.
+// begins up to 7 elements later than other rows. The padding makes room for this, and prevents bank
+// conflicts of stores.
 func (s tensorSpec) pitch() int { return s.form.bn + 8 }
 
-// shared returns the bytes of shared memory. After the last step, results of 16 bits pass through
-// the memory of the stages. If blocks loop over tiles, the results need memory of their own,
-// because the stages are in use again. If blocks share the work of adding up parts, each block's
-// share of all parts passes through shared memory too.
+// shared returns the number of bytes of shared memory. After the last step, 16-bit results pass
+// through the memory of the stages. If blocks loop over tiles, the results need separate memory,
+// because the next tile already uses the stages. If blocks share the work of adding up partial
+// sums, these sums pass through shared memory too.
 func (s tensorSpec) shared() int {
 	stages, results := s.stages()*s.staged(), s.form.bm*s.pitch()*2
 	switch {
@@ -289,9 +290,9 @@ func (s tensorSpec) shared() int {
 
 func (s tensorSpec) dynamicShared() int { return beyondStatic(s.shared(), 0) }
 
-// oddRows reports whether the rows of the operand a alternately begin at even and odd elements. If
-// they do, a row at an even element can be copied in pairs from its start. A row at an odd element
-// can be copied in pairs from the element before it. Forms for few rows do not support this.
+// oddRows reports whether the rows of the operand a alternately begin at even and odd elements. A
+// row at an even element can be copied in pairs from its start. A row at an odd element can be
+// copied in pairs from the element before it. Forms for few rows do not support this.
 func oddRows(a Operand, alongK bool) bool {
 	row, along := 1, 2
 	if !alongK {
@@ -304,8 +305,8 @@ func oddRows(a Operand, alongK bool) bool {
 		(alongK || stride == a.Shape.At(along))
 }
 
-// tensorMatMul plans a product of 16-bit floats, or of float32 as tf32. The device's model or
-// o.Choose chooses the form.
+// tensorMatMul plans a product of 16-bit floats, or of float32 as tf32. The form is chosen by
+// o.Choose, or by the device's cost model.
 func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	out, a, b := o.Out, o.A, o.B
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
@@ -321,7 +322,7 @@ func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) 
 	return p.launches(o, scratch)
 }
 
-// launches plans the launches of the product in the form of p.
+// launches plans the launches of the product with the kernel of p.
 func (p tensorPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error) {
 	out, a, b, k := o.Out, o.A, o.B, o.A.Shape.At(2)
 	var list []Launch
@@ -363,13 +364,13 @@ func (s tensorSpec) finishing(o ProductOperands) tensorSpec {
 	if s.with != dtype.Invalid && !o.withInPieces(s.store) {
 		s.store = storeElements
 	}
-	// a kernel with sums cannot loop over tiles, because its sums belong to one tile
+	// a kernel that also sums rows or columns cannot loop, because these sums belong to one tile
 	s.loop = s.loop && s.loops() && s.sums == (sumsSpec{})
 	s.share = s.share && s.plain()
 	return s
 }
 
-// realigned plans a copy of an operand whose rows begin at multiples of 16 bytes. Rows that are
+// realigned plans a copy of an operand to rows that begin at multiples of 16 bytes. Rows that are
 // contiguous in the operand are contiguous in the copy. A matrix that the whole batch shares is
 // copied once.
 func realigned(o Operand, outer int, scratch Scratch) (Operand, []Launch, error) {

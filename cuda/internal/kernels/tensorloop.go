@@ -8,22 +8,22 @@ import (
 )
 
 // A kernel may loop over tiles, with as many blocks as fit on the device at once. A block then
-// begins the copies of its next tile before it stores the results of the previous tile. This keeps
-// the tensor cores busy during the latency of a tile's first copies, and during its stores. It
-// matters if only one block fits on a multiprocessor, because then no other block uses the tensor
-// cores in the meantime.
+// begins the copies of its next tile before it stores the results of the current one. This keeps
+// the tensor cores busy while a tile's first copies arrive, and during stores. It helps if only one
+// block fits on a multiprocessor, because then no other block uses the tensor cores in the
+// meantime.
 
-// loops reports whether the kernel of a form may loop over tiles. All copies must be asynchronous,
-// and the tile must be so large that a loop pays. A form with parts of k has no registers for the
-// next tile's addresses. Neither has a form whose rows of results may be misaligned, unless the
+// loops reports whether the kernel may loop over tiles. All copies must be asynchronous, and the
+// tile must be so large that a loop pays. A kernel that divides sums has no registers for the next
+// tile's addresses. Neither has a kernel whose rows of results may be misaligned, unless the
 // results are plain sums.
 func (s tensorSpec) loops() bool {
 	simple := s.store == storeShifted && s.typ.IsHalf() && !s.a.wide && !s.b.wide && s.plain()
 	return s.form.bm*s.form.bn >= 128*128 && (s.store == storePieces || simple) && !s.parts && !s.odd && !s.singly(s.a) && !s.singly(s.b)
 }
 
-// looped returns the form with a loop, and the division with the number of workers. It returns
-// false if the form cannot loop, or if each block would have only one tile.
+// looped returns the kernel with a loop, and the division with the number of blocks. It returns
+// false if the kernel cannot loop, or if each block would have only one tile.
 func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bool) {
 	s.loop = true
 	d := undivided(k)
@@ -31,22 +31,22 @@ func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bo
 	return s, d, s.loops() && 0 < d.workers && d.workers < batch*s.tiles(m, n)
 }
 
-// storesLater reports whether results are stored while the next tile is multiplied. Until then the
-// results wait in a separate part of shared memory. If copies move less than 16 bytes, there are
+// storesLater reports whether a tile's results are stored while the next tile is multiplied. Until
+// then they stay in a separate part of shared memory. If copies move less than 16 bytes, there are
 // not enough registers for this.
 func (s tensorSpec) storesLater() bool {
 	return s.loop && s.store == storePieces && s.out != dtype.F32 && s.act == "" && s.a.vector == 8 && s.b.vector == 8
 }
 
-// laterPieces is the number of 16-byte pieces that a thread stores in each iteration of the next
-// tile's loop over k.
+// laterPieces is the number of 16-byte accesses with which a thread stores earlier results in each
+// iteration over k.
 const laterPieces = 2
 
-// laterBytes returns how many bytes of a tile's results the block stores in each step of k of the
-// next tile.
+// laterBytes returns how many bytes of the previous tile's results the block stores in each
+// iteration over k.
 func (s tensorSpec) laterBytes() int { return laterPieces * 16 * s.form.threads() }
 
-// storeLater stores some pieces of the previous tile's results, if any are left.
+// storeLater emits code that stores a part of the previous tile's results, if any are left.
 func (g *tensorBuilder) storeLater() {
 	b := g.Builder
 	b.If(g.later.Get().Lt(num(g.s.form.bm)), func() {
@@ -63,15 +63,16 @@ func (g *tensorBuilder) storeLater() {
 	})
 }
 
-// storeRest stores the results that storeLater has not stored yet.
+// storeRest emits code that stores the results of the previous tile that storeLater has not stored
+// yet.
 func (g *tensorBuilder) storeRest() {
 	g.Comment("the results that the turns have left")
 	g.While(func() ptx.Value { return g.later.Get().Lt(num(g.s.form.bm)) }, func(ptx.Loop) { g.storeLater() })
 }
 
-// loopTiles computes tiles id, id + workers, id + 2·workers, … of one list of the tiles of all
-// matrices of a batch. Each iteration begins a tile's copies, stores the results of the previous
-// tile, and multiplies. The last iteration only stores results. It has no tile, so its copies move
+// loopTiles emits a loop over the tiles id, id + workers, id + 2·workers, … of a common list of the
+// tiles of all matrices. Each iteration begins a tile's copies, stores the results of the previous
+// tile, and multiplies. The last iteration only stores results: it has no tile, so its copies move
 // zero bytes.
 func (g *tensorBuilder) loopTiles(q productParams) {
 	b, f := g.Builder, g.s.form
@@ -85,7 +86,8 @@ func (g *tensorBuilder) loopTiles(q productParams) {
 	g.lastM, g.lastN = b.Var(b.U32(0)), b.Var(b.U32(0))
 	late := g.s.storesLater()
 	if late {
-		g.later, g.out = b.Var(b.U32(uint32(f.bm))), q.out() // there are no results to store yet
+		// Before the first tile there are no results to store.
+		g.later, g.out = b.Var(b.U32(uint32(f.bm))), q.out()
 		g.outAt = b.Var(g.out.p.Address())
 	}
 	b.For(q.tile, tiles.Add(workers), workers, func(id ptx.Value, _ ptx.Loop) {

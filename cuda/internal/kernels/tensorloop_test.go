@@ -8,14 +8,14 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestTensorLoop checks that a kernel that loops over tiles gives the same bits as the kernel with
-// a block for each tile. It tests one worker and several, tiles at edges, and every bias,
-// activation and way to store. In a batch a worker goes on from the tiles of one matrix to the
-// tiles of the next.
+// TestTensorLoop compares kernels that loop over tiles with kernels that have a block for each
+// tile. Both must give the same bits. The cases have one block and several, tiles at edges, and
+// every bias, activation and way to store. In a batch a block continues with the tiles of the next
+// matrix.
 func TestTensorLoop(t *testing.T) {
 	for i, c := range []struct {
 		typ, out dtype.Type
-		d        [4]int // batch, m, n, k
+		d        [4]int // sizes of batch, m, n and k
 		orders   string
 		form     tensorForm
 		workers  int
@@ -85,8 +85,8 @@ func TestTensorLoop(t *testing.T) {
 	}
 }
 
-// TestTensorLoopPlanned checks that the planner chooses a loop over tiles if only one block fits on
-// a multiprocessor and there are several tiles for each. It must launch as many blocks as fit on
+// TestTensorLoopPlanned plans products for which only one block fits on a multiprocessor, with
+// several tiles for each. The planner must choose a loop over tiles, with as many blocks as fit on
 // the device.
 func TestTensorLoopPlanned(t *testing.T) {
 	h100 := GPUOf(90, "", 0)
@@ -98,7 +98,7 @@ func TestTensorLoopPlanned(t *testing.T) {
 	if k := list[0].Kernel; list[0].Grid[0] != uint32(h100.Cores) || k.DynShared > h100.Shared {
 		t.Errorf("%s: %d blocks with %d bytes of shared memory", k.Name, list[0].Grid[0], k.DynShared)
 	}
-	for _, small := range []int{64, 128} { // at most one tile for each multiprocessor
+	for _, small := range []int{64, 128} { // there is at most one tile for each multiprocessor
 		o := ProductOperands{Out: fake(dtype.BF16, 1, small, 768), A: fake(dtype.BF16, 1, small, 768), B: fake(dtype.BF16, 1, 768, 768)}
 		if p := h100.choosePlan(o.Out, o.A, o.B, false, true); p.loop {
 			t.Errorf("%d rows: %v in a loop of %d workers", small, p.form, p.workers)
@@ -107,7 +107,7 @@ func TestTensorLoopPlanned(t *testing.T) {
 }
 
 // TestTensorLoopNot checks that blocks loop over tiles even without scratch memory. A kernel that
-// also sums rows cannot loop, and must have a block for each tile.
+// also sums rows must have a block for each tile instead.
 func TestTensorLoopNot(t *testing.T) {
 	h100 := GPUOf(90, "", 0)
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 8192, 3072), A: fake(dtype.BF16, 1, 8192, 768), B: fake(dtype.BF16, 1, 768, 3072)}

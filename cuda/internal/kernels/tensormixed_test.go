@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// roundedTo returns o with its elements rounded to type t, as a product rounds its float32 factor.
+// roundedTo returns o with its elements rounded to type t, as a product rounds a float32 factor.
 func (m *machine) roundedTo(o Operand, t dtype.Type) Operand {
 	if o.Type == t {
 		return o
@@ -20,10 +20,10 @@ func (m *machine) roundedTo(o Operand, t dtype.Type) Operand {
 	})
 }
 
-// TestMixedFactors checks products of a float32 factor and a 16-bit factor. The float32 factor is
-// rounded to 16 bits when it is loaded. The result must have the same bits as if the factor had
-// been rounded before the product. The test covers copies of whole units, of pairs and of single
-// elements, in each storage order, with rows of any length, a batch, and parts of k.
+// TestMixedFactors multiplies a float32 factor and a 16-bit factor. The kernel rounds the float32
+// factor when it loads it. The result must have the same bits as if the factor had been rounded
+// before. The factors are read in whole accesses, in pairs and in single elements, in each storage
+// order, with rows of any length, a batch, and divided sums.
 func TestMixedFactors(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1]} {
 		for j, d := range [][4]int{{1, 20, 72, 136}, {1, 65, 66, 70}, {2, 7, 63, 65}, {1, 1, 40, 33}, {1, 16, 64, 0}} {
@@ -56,8 +56,8 @@ func TestMixedFactors(t *testing.T) {
 	}
 }
 
-// TestMixedPlans checks that the planner has forms for the product of few rows with a float32
-// weight, also divided along k. A product of a single row must not be planned as a reduction.
+// TestMixedPlans plans products of few rows with a float32 weight, also with divided sums. The
+// planner must have forms for them. A product of a single row must not be planned as a reduction.
 func TestMixedPlans(t *testing.T) {
 	for _, d := range [][3]int{{1, 70, 500}, {16, 64, 3000}, {50, 64, 264}} {
 		m := newMachine(t)

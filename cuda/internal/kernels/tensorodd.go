@@ -7,14 +7,13 @@ import "github.com/flambeau-go/flambeau/ptx"
 // it. All rows of one mma instruction must be shifted by the same number of elements. For this
 // reason, the rows at odd elements are multiplied separately from the rows at even elements.
 
-// oddRows makes this block compute with every second row of the left operand, whose rows lie along
-// k. These are either the rows that begin at even elements, or the rows that begin at odd elements.
-// For rows at odd elements, the sum over k begins one index earlier, and both operands count as
-// zero there.
+// oddRows makes this block compute with every second row of the operand a, whose rows lie along k.
+// These are either all rows at even elements, or all rows at odd elements. For rows at odd
+// elements, the sum over k begins one index earlier, and both operands count as zero there.
 func (g *tensorBuilder) oddRows(q *productParams) {
 	b, f := g.Builder, g.s.form
 	b.Comment("the rows of this block begin at even elements, or at odd ones")
-	// number of pairs of tiles along m
+	// number of pairs of tiles along m, one for even and one for odd rows
 	pairs := g.m.Add(num(1)).Shr(num(1)).Add(num(f.bm - 1)).Div(num(f.bm))
 	row, column := tileOf(b, q.tile, pairs.Mul(num(2*f.bm)), g.n, f.bm, f.bn, g.s.tune)
 	tile := row.Div(num(f.bm))
@@ -32,7 +31,7 @@ func (g *tensorBuilder) everySecondRow(o gemmOperand, odd ptx.Value) gemmOperand
 	return o
 }
 
-// ofBlock returns the rows of o that belong to this block. The operand o has the shape of the
+// ofBlock returns the rows of o that this block computes. The operand o has the shape of the
 // results.
 func (g *tensorBuilder) ofBlock(o gemmOperand) gemmOperand {
 	if g.s.odd && g.s.a.alongK {
@@ -41,10 +40,10 @@ func (g *tensorBuilder) ofBlock(o gemmOperand) gemmOperand {
 	return o
 }
 
-// oddSums computes the sums if rows of a lie along m in memory, one row for each k. It adds the
-// products of even k first. For odd k the tile begins one element earlier. The sums are therefore
-// moved by one row before the products of odd k are added. After that, the first row of the tile
-// has only products of odd k, and the last row belongs to the next tile.
+// oddSums emits the code for an operand a whose rows lie along m in memory, one row for each k. It
+// first adds the products of even k. For odd k the tile begins one element earlier. The sums are
+// therefore moved by one row before the products of odd k are added. After that, the first row of
+// the tile has only products of odd k, and the last row belongs to the next tile.
 func (g *tensorBuilder) oddSums(q productParams) {
 	b, f, k := g.Builder, g.s.form, g.k
 	for odd := range 2 {
@@ -71,21 +70,21 @@ func (g *tensorBuilder) oddSums(q productParams) {
 	g.k = k
 }
 
-// moveOn moves the sums by one row, through shared memory. Each step moves eight columns of each
-// warp. The steps alternate between two buffers in shared memory, so that a step needs only one
+// moveOn emits code that moves the sums by one row, through shared memory. Each step moves eight
+// columns of each warp. The steps alternate between two buffers, so that a step needs only one
 // barrier.
 func (g *tensorBuilder) moveOn() {
 	b, f := g.Builder, g.s.form
 	b.Comment("the sums move on by a row")
 	_, wn := f.warp()
-	place := f.bm * 8 * f.warpsN // number of floats in one buffer
+	place := f.bm * 8 * f.warpsN // size of one buffer in floats
 	row := g.warpM.Add(g.lane.Shr(num(2)))
 	column := g.warpN.Div(num(wn)).Mul(num(f.bm * 8)).Add(g.lane.And(num(3)).Shl(num(1)))
 	for j := range g.acc[0] {
 		p := g.shared.As(ptx.F32).At(num(j % 2 * place)).At(column)
 		at := func(i, h, back int) ptx.Ptr {
 			r := row.Add(num(i*16 + h*8))
-			if i+h == 0 && back > 0 { // there is no row before the first one; any value will do
+			if i+h == 0 && back > 0 { // there is no row before the first one, so any value works
 				r = r.Max(num(1))
 			}
 			return p.At(r.Mul(num(8))).At(num(-8 * back))
@@ -106,7 +105,7 @@ func (g *tensorBuilder) moveOn() {
 	b.Barrier()
 }
 
-// hasRow reports whether a row of the block is a row of its results. The argument matrixRow is the
+// hasRow reports whether a row of the block belongs to its results. The argument matrixRow is the
 // index of that row in the matrix.
 func (g *tensorBuilder) hasRow(row, matrixRow ptx.Value) ptx.Value {
 	inside := matrixRow.Lt(g.m)

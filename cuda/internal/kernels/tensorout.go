@@ -5,8 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// finish turns the sums into results and stores them. It makes all changes to the sums that precede
-// rounding.
+// finish emits code that adds the bias, rounds the sums and stores the results.
 func (g *tensorBuilder) finish(q productParams) {
 	if g.s.bias != dtype.Invalid {
 		g.Comment("the bias")
@@ -23,8 +22,8 @@ func (g *tensorBuilder) finish(q productParams) {
 	}
 }
 
-// ofColumn returns the element of a one-row operand in a column, as float32. Beyond the last column
-// it returns the last element, because results there are never stored.
+// ofColumn returns the element of a one-row operand in a column, as float32. Beyond the last
+// column, where results are never stored, it returns the last element.
 func (o gemmOperand) ofColumn(b *ptx.Builder, t dtype.Type, column, columns ptx.Value) ptx.Value {
 	at := column.Min(columns.Sub(num(1)))
 	return loadVector(b, o.p.At(at.Bitcast(ptx.S32).MulWide(o.stride2)), t, 1)[0]
@@ -64,7 +63,7 @@ func (g *tensorBuilder) writeSums(c gemmOperand) {
 	}
 }
 
-// storePair stores two neighbouring sums of a row as results, in columns k and k+1.
+// storePair stores two neighbouring sums of a row in columns k and k+1.
 func (g *tensorBuilder) storePair(c gemmOperand, line ptx.Ptr, k, lo, hi ptx.Value) {
 	b, t := g.Builder, c.p.Elem()
 	half := g.s.out != dtype.F32
@@ -92,8 +91,8 @@ func (g *tensorBuilder) storePair(c gemmOperand, line ptx.Ptr, k, lo, hi ptx.Val
 	one(k.Add(num(1)), hi)
 }
 
-// writeOut rounds the results and moves them through shared memory, so that it can store 16-byte
-// pieces.
+// writeOut rounds the results and moves them through shared memory, so that they can be stored in
+// 16-byte accesses.
 func (g *tensorBuilder) writeOut(c gemmOperand) {
 	b, s := g.Builder, g.s
 	g.loadWithPieces(b.U32(0))
@@ -119,7 +118,7 @@ func (g *tensorBuilder) writeOut(c gemmOperand) {
 			}
 		}
 	}
-	if s.storesLater() { // the method storeLater stores the results, after the barriers of the next tile
+	if s.storesLater() { // storeLater stores the results after the barriers of the next tile
 		return
 	}
 	b.Barrier()
@@ -165,7 +164,7 @@ func (g *tensorBuilder) storeElements(c gemmOperand) {
 	})
 }
 
-// storePieces stores rows that consist of aligned 16-byte pieces.
+// storePieces stores aligned rows in 16-byte accesses.
 func (g *tensorBuilder) storePieces(c gemmOperand) {
 	b, f := g.Builder, g.s.form
 	row, piece, step := g.piece()
@@ -192,7 +191,7 @@ func (g *tensorBuilder) storePieces(c gemmOperand) {
 	})
 }
 
-// storePiece stores the piece of results that begins at a row and column within the block.
+// storePiece stores the 8 neighbouring results that begin at a row and column of the block.
 func (g *tensorBuilder) storePiece(c gemmOperand, r, piece ptx.Value, beside []ptx.Value) {
 	from := g.results.AtByte(r.Mul(num(g.s.pitch())).Add(piece).Shl(num(1)))
 	at, k := g.tileM.Add(r), g.tileN.Add(piece)
@@ -202,17 +201,16 @@ func (g *tensorBuilder) storePiece(c gemmOperand, r, piece ptx.Value, beside []p
 	})
 }
 
-// piece returns the row and the column, within the block, of the first of the 8 neighbouring
-// results that a thread stores together. The result step is the distance in rows to the thread's
-// next piece.
+// piece returns the row and the column, within the block, of the first 8 neighbouring results that
+// a thread stores together. The result step is the distance in rows to the next ones.
 func (g *tensorBuilder) piece() (row, col ptx.Value, step int) {
 	thread, per := g.ThreadID(0), g.s.form.bn/8
 	return thread.Div(num(per)), thread.Rem(num(per)).Mul(num(8)), g.s.form.threads() / per
 }
 
-// storeShifted stores rows that may be misaligned. In shared memory a row is shifted by the same
-// distance, so that a 16-byte piece there is a piece in global memory. The elements at the two ends
-// of a row are stored one by one.
+// storeShifted stores rows that may be misaligned. In shared memory a row is shifted such that its
+// 16-byte units are those of global memory. The elements at the two ends of a row are stored one by
+// one.
 func (g *tensorBuilder) storeShifted(c gemmOperand) {
 	b, f, t := g.Builder, g.s.form, storage(g.s.typ)
 	pieces := g.s.pitch() / 8
@@ -224,8 +222,8 @@ func (g *tensorBuilder) storeShifted(c gemmOperand) {
 			late := g.rowShift(c, r)
 			line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(g.tileN)
 			from := g.results.As(t).At(r.Mul(num(g.s.pitch())).Add(piece.Shl(num(3))))
-			// start is the column of the piece's first element; it is negative before the start of
-			// the row.
+			// start is the column of the first of the 8 elements. It is negative before the start
+			// of the row.
 			start := piece.Shl(num(3)).Sub(late).Bitcast(ptx.S32)
 			end, col := count.Bitcast(ptx.S32), g.tileN.Bitcast(ptx.S32)
 			whole := start.Ge(num(0)).And(start.Add(num(8)).Le(end))

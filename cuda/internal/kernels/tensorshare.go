@@ -7,13 +7,13 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// The blocks of a divided tile may share the work of adding up its parts. A block that has stored
-// its sums polls for a while until the other blocks have stored theirs. It then adds up and stores
-// a share of the tile. If it has waited too long, it ends. Blocks end in the order in which they
-// arrived, so the remaining blocks know their shares without an exchange. The last block never
-// polls. It takes a share immediately, or all of the tile if no other block is left. So no block
-// depends on a block that has not begun, and the blocks need not run at the same time. Every
-// element is the sum over the parts in their order, and does not depend on which block adds it.
+// The blocks of a tile with divided sums may share the work of adding up partial sums. A block that
+// has stored its sums polls for a while until the other blocks have stored theirs. It then adds up
+// and stores a share of the tile. If it has waited too long, it ends. Blocks end in the order in
+// which they arrived, so the remaining blocks know their shares without an exchange. The last block
+// never polls. It takes a share immediately, or all of the tile if no other block is left. So no
+// block depends on a block that has not begun, and the blocks need not run at the same time. The
+// partial sums of an element are added in the order of the parts of k, whichever block adds them.
 //
 // A tile has two counters. The lower half of the first counter counts the blocks that have arrived.
 // Its upper half counts the blocks that ended before the last block arrived. The second counter
@@ -21,26 +21,28 @@ import (
 // zero.
 
 // mostPolls limits how often a block polls for the other blocks of its tile. Each poll takes some
-// 800 clocks, so the limit is about 10 µs. The model lets blocks share this work only if all blocks
-// with parts run at the same time. They then finish their parts at about the same time.
+// 800 clock cycles, so the limit is about 10 µs. The model lets blocks share this work only if all
+// of them run at the same time. They then finish at about the same time.
 const mostPolls = 24
 
-// shareAhead is the number of parts that a thread reads from shared memory before it adds the first
-// part.
+// shareAhead is the number of partial sums that a thread reads from shared memory before it adds
+// the first one.
 const shareAhead = 8
 
-// plain reports whether a kernel's results are plain sums of products.
+// plain reports whether a kernel's results are sums of products, without bias, activation, or sums
+// of rows or columns.
 func (s tensorSpec) plain() bool {
 	return !s.odd && s.bias == dtype.Invalid && s.actSpec == actSpec{} && s.sums == sumsSpec{}
 }
 
-// plain reports whether the results are sums of products, without bias, activation or other sums.
+// plain reports whether the results are sums of products, without bias, activation, or sums of rows
+// or columns.
 func (o *ProductOperands) plain() bool {
 	return o.Act == nil && o.Bias.Type == dtype.Invalid && o.summing() == sumsSpec{}
 }
 
-// shares reports whether the blocks of a number of tiles may share the work of adding up parts. All
-// these blocks must fit on the device at once.
+// shares reports whether the blocks of a number of tiles may share the work of adding up partial
+// sums. All these blocks must fit on the device at once.
 func (g *GPU) shares(s tensorSpec, tiles, parts int) bool {
 	s.share = true
 	return s.plain() && parts > 1 && 2*tiles <= CounterWords && tiles*parts <= g.Cores*g.resident(s)
@@ -49,7 +51,7 @@ func (g *GPU) shares(s tensorSpec, tiles, parts int) bool {
 // sharedVectors returns the number of 16-byte vectors in the sums of a tile.
 func (s tensorSpec) sharedVectors() int { return s.partBytes() / 16 }
 
-// joinTogether adds up the parts of a tile, with all blocks of the tile.
+// joinTogether emits code in which all blocks of a tile add up its partial sums.
 func (g *tensorBuilder) joinTogether(q productParams) {
 	b, p := g.Builder, q.parts
 	from := p.storePart(b, g.ThreadID(0), g.s.form.threads(), g.partSums())
@@ -102,8 +104,8 @@ func (g *tensorBuilder) arrive(p productParts) (rank, helpers ptx.Value) {
 	return v[0], v[1]
 }
 
-// storeShare adds up a share of the tile and stores the results. The sums of all parts are copied
-// through shared memory, so that many asynchronous copies are in flight at once.
+// storeShare adds up the partial sums of a share of the tile and stores the results. The partial
+// sums pass through shared memory, so that many asynchronous copies are pending at once.
 func (g *tensorBuilder) storeShare(src ptx.Ptr, c gemmOperand, parts, rank, helpers ptx.Value) {
 	b, s, threads := g.Builder, g.s, g.s.form.threads()
 	vectors := s.sharedVectors()
@@ -159,7 +161,7 @@ func (g *tensorBuilder) storeShare(src ptx.Ptr, c gemmOperand, parts, rank, help
 	})
 }
 
-// storeVector stores four sums of a thread, which are the results of one mma instruction.
+// storeVector stores four sums of a thread, the results of one mma instruction.
 func (g *tensorBuilder) storeVector(c gemmOperand, number ptx.Value, v []ptx.Value) {
 	b, f := g.Builder, g.s.form
 	wm, wn := f.warp()

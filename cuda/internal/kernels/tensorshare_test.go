@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// sharedProducts lists products whose blocks share the work of adding up parts. There are odd
-// sizes, a batch, undivided tiles before the divided tiles, many parts, and each way to store.
+// sharedProducts lists products whose blocks share the work of adding up partial sums. They have
+// odd sizes, a batch, undivided tiles before the divided ones, many parts of k, and each way to
+// store.
 func sharedProducts(m *machine) []struct {
 	o    ProductOperands
 	form tensorForm
@@ -38,7 +39,7 @@ func sharedProducts(m *machine) []struct {
 	}
 }
 
-// shared plans a product whose blocks share the work of adding up parts.
+// shared plans a product whose blocks share the work of adding up partial sums.
 func (m *machine) shared(o ProductOperands, f tensorForm, d division) Launch {
 	m.t.Helper()
 	s, _ := tensorSpecFor(o.Out, o.A, o.B)
@@ -50,7 +51,7 @@ func (m *machine) shared(o ProductOperands, f tensorForm, d division) Launch {
 	return list[0]
 }
 
-// zeros fails the test if a launch has left a counter that is not 0.
+// zeros fails the test if a launch has not reset all counters to 0.
 func (m *machine) zeros(what string) {
 	m.t.Helper()
 	words := Operand{Addr: m.counts, Type: dtype.I32, Layout: dense(CounterWords)}
@@ -61,9 +62,9 @@ func (m *machine) zeros(what string) {
 	}
 }
 
-// TestProductShares checks that blocks that share the work give the same bits as a last block that
-// adds up all parts alone, and that the blocks have no data races. Here the emulator runs the
-// blocks one by one, so the last block of a tile adds up all its parts.
+// TestProductShares lets blocks share the work of adding up partial sums. The results must have the
+// same bits as if one block adds them all, and there must be no data races. The emulator runs the
+// blocks one by one here, so that the last block of a tile does all the work.
 func TestProductShares(t *testing.T) {
 	m := newMachine(t)
 	m.blocks = true
@@ -84,9 +85,9 @@ func TestProductShares(t *testing.T) {
 	}
 }
 
-// TestProductSharesMeet checks that the results have the same bits however many blocks of a tile
-// share the work. Here blocks run at the same time, and poll for each other without a limit, once,
-// or not at all.
+// TestProductSharesMeet runs blocks at the same time, so that several blocks of a tile share the
+// work. The results must have the same bits however many do. Blocks poll for each other without a
+// limit, once, or not at all.
 func TestProductSharesMeet(t *testing.T) {
 	m := newMachine(t)
 	for _, p := range sharedProducts(m) {
@@ -123,8 +124,9 @@ func TestProductSharesMeet(t *testing.T) {
 	}
 }
 
-// TestChoiceShares checks that the model lets blocks share the work for a long sum. A form from a
-// file may do so only if the results are plain sums, and if all blocks with parts run at once.
+// TestChoiceShares checks that the model lets blocks share the work of adding up partial sums if k
+// is long. A form from a file may do so only if the results are plain sums, and if all these blocks
+// run at once.
 func TestChoiceShares(t *testing.T) {
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 64, 64), A: fake(dtype.BF16, 1, 64, 1<<16), B: fake(dtype.BF16, 1, 1<<16, 64), Counters: fakeCounters}
 	c := choices(t, a100, o, fakeScratch)[0]

@@ -5,19 +5,20 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// The tensor cores sum rows of a and columns of b as products with a matrix of ones. The warps that
-// compute the first columns of the result load fragments of the rows of a anyway, so they sum these
-// rows. In the same way, the warps that compute the first rows of the result sum columns of b.
+// The tensor cores sum rows of a and columns of b as products with a matrix of ones. Rows of a are
+// summed by the warps that compute the first columns of the result, because they load fragments of
+// all rows of a. Columns of b are summed by the warps that compute the first rows of the result.
 
 // tensorSums is the state of a tensor-core kernel that also sums rows of a or columns of b.
 type tensorSums struct {
 	p      ptx.Ptr
 	stride ptx.Value
-	mine   ptx.Value    // whether this warp computes sums of rows or of columns
-	acc    [][]*ptx.Var // an entry for each 16 rows or columns; nil if there are no sums
+	mine   ptx.Value // whether this warp computes sums of rows or of columns
+	// acc has an entry for each 16 rows or columns. It is nil if there are no sums.
+	acc [][]*ptx.Var
 }
 
-// declareSums declares the parameters and the sums.
+// declareSums declares the kernel parameters and the registers of the sums.
 func (g *tensorBuilder) declareSums() {
 	declare := func(name string, n int, other ptx.Value) tensorSums {
 		r := tensorSums{p: g.Pointer(name, ptx.F32), stride: g.Param(name+"r", ptx.S32), mine: other.Eq(num(0))}

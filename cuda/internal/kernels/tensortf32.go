@@ -8,9 +8,9 @@ import (
 // Tensor cores multiply float32 as tf32, which has the exponent of float32 and ten bits of
 // mantissa. Tiles have as many bytes as tiles of 16-bit floats, and so half as many elements along
 // k. Copies, stages and fragments are the same as for 16-bit floats. This file contains the code
-// that differs.
+// that is different.
 
-// forType returns the form for factors of type t. With float32 a step has half as many indices of
+// forType returns the form for factors of type t. For float32, a step has half as many indices of
 // k.
 func (f tensorForm) forType(t dtype.Type) tensorForm {
 	f.bk = f.bk * 2 / t.Size()
@@ -23,15 +23,16 @@ func (s tensorSpec) staged() int { return s.stagedA() + s.form.bn*s.form.bk*s.ty
 // stagedA returns the size of a's tile in a stage, in bytes. The tile of b follows it.
 func (s tensorSpec) stagedA() int { return s.form.bm * s.form.bk * s.typ.Size() }
 
-// steps returns the number of instructions along k for one stage. Each instruction multiplies 32
-// bytes of a row.
+// steps returns the number of mma instructions along k for one stage. Each multiplies 32 bytes of a
+// row.
 func (s tensorSpec) steps() int { return s.form.bk * s.typ.Size() / 32 }
 
-// unit returns how many elements a thread stores in one access: at least 4 bytes of elements.
+// unit returns the number of elements that a thread stores in one access, which has at least 4
+// bytes.
 func (s tensorSpec) unit(l tensorLoad) int { return max(l.vector, 4/s.typ.Size()) }
 
-// singly reports whether elements go through registers. They do if they are smaller than the
-// smallest asynchronous copy, or if they are rounded when they are loaded.
+// singly reports whether an operand is copied through registers. It is if its elements are smaller
+// than the smallest asynchronous copy, or if they are rounded when they are loaded.
 func (s tensorSpec) singly(l tensorLoad) bool { return l.wide || l.vector*s.typ.Size() < 4 }
 
 // memory returns the type that a factor has in memory, for products in type t.
@@ -42,7 +43,7 @@ func (l tensorLoad) memory(t dtype.Type) dtype.Type {
 	return t
 }
 
-// tf32Slots returns how many more instructions than for 16-bit floats a warp issues in a step of k.
+// tf32Slots returns how many more instructions a warp issues in a step of k than for 16-bit floats.
 // They round to tf32, and read single words.
 func (s tensorSpec) tf32Slots() int {
 	wm, wn := s.form.warp()
@@ -88,8 +89,8 @@ func (g *tensorBuilder) place(tile ptx.Ptr, alongK bool, length int, row, column
 	return tile.At(start).At(column.Rem(num(each)).Mul(num(size)))
 }
 
-// turnedRows returns the swizzle of row k of a tile of words. Piece p of the row is stored at index
-// p xor the swizzle. With it, four rows of eight words each use every bank once.
+// turnedRows returns the swizzle of row k of a tile of 32-bit words. Piece p of the row is stored
+// at index p xor the swizzle. So four rows of eight words each use every bank once.
 func turnedRows(length int, k ptx.Value) ptx.Value {
 	if length < 32 { // two rows use all banks
 		return k.And(num(2))
@@ -97,18 +98,21 @@ func turnedRows(length int, k ptx.Value) ptx.Value {
 	return k.And(num(3)).Shl(num(1))
 }
 
-// wordReader does the same as [tensorBuilder.reader], for rows of words along the outer dimension.
-// ldmatrix cannot transpose words, so each lane reads its own words.
+// wordReader returns a function like [tensorBuilder.reader], for rows of 32-bit words along the
+// outer dimension. The instruction ldmatrix cannot transpose words, so each lane reads its own
+// words.
 func (g *tensorBuilder) wordReader(length int, start ptx.Value, base int, operandB bool) func(stage ptx.Value, step, i int) []ptx.Value {
 	outer, k := g.lane.Shr(num(2)), g.lane.And(num(3))
 	return func(stage ptx.Value, step, i int) []ptx.Value {
 		v := make([]ptx.Value, 4)
-		for h := range 2 { // h is 0 for outer elements 0 to 7, and 1 for outer elements 8 to 15
-			// The swizzle permutes pieces within 32 elements. The same piece of the next 32
+		// h is 0 for outer elements 0 to 7, and 1 for outer elements 8 to 15.
+		for h := range 2 {
+			// The swizzle exchanges pieces only within 32 elements. The same piece of the next 32
 			// elements is therefore 128 bytes further.
 			p := g.place(g.shared.At(num(base)), false, length, k, start.Add(outer).Add(num(i%2*16+h*8)))
 			p = p.At(stage).At(num(i / 2 * 128))
-			for q := range 2 { // q is 0 for k from 0 to 3, and 1 for k from 4 to 7
+			// q is 0 for k from 0 to 3, and 1 for k from 4 to 7.
+			for q := range 2 {
 				to := 2*q + h
 				if operandB {
 					to = 2*h + q

@@ -23,14 +23,14 @@ func roundedTF32(list []uint64) []uint64 {
 	return rounded
 }
 
-// TestTF32Forms checks every form with matrices slightly larger than whole tiles, in each storage
-// order.
+// TestTF32Forms computes products with every form, in each storage order. The matrices are slightly
+// larger than whole tiles.
 func TestTF32Forms(t *testing.T) {
 	for i, f := range tensorForms {
 		f = f.forType(dtype.F32)
 		for j, orders := range []string{"NN", "NT", "TN", "TT"} {
 			if f.bm*f.bn > 1<<13 && (i+j)%2 != 0 {
-				continue // large forms are tested with half of the orders
+				continue // large forms are tested with only half of the storage orders
 			}
 			t.Run(fmt.Sprint(f, " ", orders), func(t *testing.T) {
 				m := newMachine(t)
@@ -46,7 +46,7 @@ func TestTF32Forms(t *testing.T) {
 	}
 }
 
-// TestTF32Edges tests every way to load and to store, also element by element: rows of any length,
+// TestTF32Edges covers every way to load operands and to store results: rows of any length,
 // strides, misaligned starts, biases, an empty k, and batches.
 func TestTF32Edges(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1], tensorForms[0]} {
@@ -72,9 +72,9 @@ func TestTF32Edges(t *testing.T) {
 	}
 }
 
-// TestTF32Rounds checks that both factors are rounded to nearest, ties away from zero, in both
-// storage orders. The product of a factor and 1 must have the bits of the rounded factor. NaN and
-// infinities must stay in their rows.
+// TestTF32Rounds checks the rounding of both factors, in both storage orders. The product of a
+// factor and 1 must have the bits of the factor rounded to nearest, ties away from zero. NaN and
+// infinities must affect only their own rows.
 func TestTF32Rounds(t *testing.T) {
 	values := []uint32{0x3f800fff, 0x3f801000, 0x3f801001, 0xbf801000, 0x3f803000, 0x3f7ff000, 0x00001000, 0x00000fff, 0x80000001, 0x00801000,
 		0x7f7fefff, 0x7f7ff000, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0x7fffffff, 0x80000000}
@@ -97,14 +97,14 @@ func TestTF32Rounds(t *testing.T) {
 			}
 			want := roundedTF32(m.read(x))
 			m.compare(fmt.Sprint(order, second), c, func(i int) uint64 {
-				if want[i]<<1&0xffffffff == 0 { // the sum begins with +0, so -0 becomes +0
+				if want[i]<<1&0xffffffff == 0 { // the sum starts with +0, so -0 becomes +0
 					return 0
 				}
 				return want[i]
 			})
 		}
 	}
-	// Without TF32, nothing may be rounded.
+	// If TF32 is not permitted, nothing may be rounded.
 	m := newMachine(t)
 	in := func(d ...int) Operand { return m.random(m.tensor(dtype.F32, dense(d...), 0)) }
 	o := ProductOperands{Out: m.tensor(dtype.F32, dense(1, 40, 36), 0), A: in(1, 40, 20), B: in(1, 20, 36)}
@@ -116,8 +116,8 @@ func TestTF32Rounds(t *testing.T) {
 	}
 }
 
-// TestTF32Plans tests plans with a sum in parts of k, with operands that are copied first, and with
-// a bias and an activation.
+// TestTF32Plans plans products with divided sums, with operands that are copied first, and with a
+// bias and an activation.
 func TestTF32Plans(t *testing.T) {
 	for _, d := range [][3]int{{24, 35, 3000}, {40, 68, 1024}, {70, 66, 129}} {
 		m := newMachine(t)
@@ -165,8 +165,8 @@ func TestTF32Plans(t *testing.T) {
 	}
 }
 
-// TestTF32Banks checks that reading fragments in either storage order, and copies of every width,
-// have no bank conflicts.
+// TestTF32Banks reads fragments in either storage order, and copies in every width. There must be
+// no bank conflicts.
 func TestTF32Banks(t *testing.T) {
 	for _, f := range tensorForms {
 		f = f.forType(dtype.F32)

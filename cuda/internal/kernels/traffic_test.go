@@ -10,17 +10,17 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A traffic describes a kernel whose speed is limited by memory bandwidth, on rows of GPT-2's
-// lengths. The field operands lists everything that the kernel must read or write. An operand that
+// A traffic describes a kernel whose speed is limited by memory bandwidth, on rows as long as those
+// of GPT-2. The field operands lists everything that the kernel must read or write. An operand that
 // is read and written is listed twice.
 type traffic struct {
 	name string
 	plan func(m *machine) (operands []Operand, list []Launch, err error)
-	// limit is the largest allowed ratio of the moved bytes to the least possible number. 0 means
-	// 1.05. Each case with another value gives the reason.
+	// limit is the largest allowed ratio of the moved bytes to the least possible number. The
+	// default 0 means 1.05. Where it is larger, a comment gives the reason.
 	limit float64
-	// loose allows requests to touch more sectors than they need, including sectors beyond the ends
-	// of rows. A case that sets it gives the reason.
+	// loose allows accesses to touch more sectors than they need, including sectors beyond the ends
+	// of rows. Where it is set, a comment gives the reason.
 	loose bool
 }
 
@@ -33,8 +33,8 @@ const (
 	keptBytes  = 32 << 10
 )
 
-// moved runs launches. It returns the number of bytes that pass between memory and blocks, and the
-// least number that must pass.
+// moved runs launches. It returns the number of bytes that pass between memory and the caches of
+// blocks, and the least number that must pass.
 func moved(m *machine, list []Launch, err error, operands []Operand) (bytes, minimum int, s ptxvm.Stats) {
 	m.traffic = &ptxvm.Traffic{Cached: blockBytes / 32}
 	for _, o := range operands {
@@ -53,7 +53,7 @@ func moved(m *machine, list []Launch, err error, operands []Operand) (bytes, min
 	return bytes, minimum, s
 }
 
-// fillSmall fills o with a few small numbers, because random numbers would take longer.
+// fillSmall fills o with a few small values, which is faster than random values.
 func fillSmall(m *machine, o Operand) Operand {
 	var few [7]uint64
 	for k := range few {
@@ -73,8 +73,8 @@ func span(o Operand) int {
 	return n
 }
 
-// traffics lists the kernels of a GPT-2 step whose speed is limited by memory bandwidth. The
-// operands have fewer rows than in a real step.
+// traffics lists the kernels of a training step of GPT-2 whose speed is limited by memory
+// bandwidth. The operands have fewer rows than in a real step.
 func traffics(t *testing.T) []traffic {
 	const rows, width, vocab = 64, 768, 50257
 	f, h, whole := dtype.F32, dtype.BF16, dtype.I64
@@ -167,7 +167,7 @@ func traffics(t *testing.T) []traffic {
 		list, err := Reduce(&device.Reduction{Kind: device.Sum, Map: p}, out, in, nil, m.scratch)
 		return append(in, out), list, err
 	}
-	// activated plans a product whose speed is limited by the traffic of its result and of the
+	// activated plans a product whose speed is limited by the traffic of its result and of its
 	// activation's second operand.
 	activated := func(m *machine) ([]Operand, []Launch, error) {
 		o := ProductOperands{Out: m.tensor(h, dense(1, rows, width), 0), A: fillSmall(m, m.tensor(h, dense(1, rows, 16), 0)),
@@ -198,14 +198,15 @@ func traffics(t *testing.T) []traffic {
 	}
 	row := strided([]int{rows, 3 * width}, []int{0, 1})
 	// turns returns a function that plans a rotation of the queries of 6 heads by given angles. The
-	// queries are part of a projection of queries, keys and values.
+	// queries are a part of rows that also contain keys and values.
 	turns := func(typ dtype.Type, step int) func(m *machine) ([]Operand, []Launch, error) {
 		return func(m *machine) ([]Operand, []Launch, error) {
 			const heads, half = 6, 64
 			c, s := expr.X(2), expr.X(3)
 			p := expr.MustLower([]*expr.Expr{x0.Mul(c).Sub(x1.Mul(s)), x1.Mul(c).Add(x0.Mul(s))}, []dtype.Type{typ, typ}, []dtype.Type{typ, typ, f, f}, -1)
 			parts := func(x Operand, pitch int) []Operand {
-				// the elements of a pair are half a row of a head apart, or neighbours if step is 2
+				// the two elements that are rotated together are half a row of a head apart, or
+				// neighbours if step is 2
 				x.Layout = strided([]int{heads, rows, half}, []int{2 * half, pitch, step})
 				y := x
 				y.Offset += half + (1-half)*(step-1)
@@ -242,8 +243,8 @@ func traffics(t *testing.T) []traffic {
 		{name: "log softmax of logits, bfloat16", plan: softmax(h, vocab, true, false)},
 		{name: "log softmax gradient of logits, float32", plan: softmax(f, vocab, true, true)},
 		{name: "log softmax gradient of logits, bfloat16", plan: softmax(h, vocab, true, true)},
-		// A block has room for half of both operands of the gradient, and for 52 % of a row of
-		// 128256 classes. The rest of the row is read twice.
+		// For the gradient, a block can keep half of both operands. For 128256 classes, it can keep
+		// 52 % of a row. The rest of the row is read twice.
 		{name: "softmax gradient of logits, float32", limit: 1.34, plan: softmax(f, vocab, false, true)},
 		{name: "softmax of 128256 classes, bfloat16", limit: 1.24, plan: softmax(h, 128256, false, false)},
 		{name: "layer norm, float32", plan: norm(f, f, false)},
@@ -270,7 +271,7 @@ func traffics(t *testing.T) []traffic {
 			return []Operand{src, out, index}, list, err
 		}},
 		// The index of a sorted position is read for this position and for its neighbours. The
-		// slice of src at the position is read once.
+		// elements of src at the position are read once.
 		{name: "gradients of tokens added up", plan: func(m *machine) ([]Operand, []Launch, error) {
 			const tokens, table = 1024, 48
 			index := m.indices(m.tensor(whole, strided([]int{tokens, width}, []int{1, 0}), 0), table, false)
@@ -279,7 +280,8 @@ func traffics(t *testing.T) []traffic {
 			return []Operand{src, dst, dst, index}, list, err
 		}},
 		{name: "the first 50 of logits, float32", loose: true, plan: func(m *machine) ([]Operand, []Launch, error) {
-			m.conflicts = true // the digits decide which counters a warp accesses
+			// bank conflicts occur, because a warp accesses the counters of the digits of its keys
+			m.conflicts = true
 			x, out := m.random(m.tensor(f, dense(4, vocab), 0)), m.tensor(whole, dense(4, 50), 0)
 			list, err := Argsort(out, x, true, m.scratch)
 			return []Operand{x, out}, list, err
@@ -290,7 +292,8 @@ func traffics(t *testing.T) []traffic {
 		// adds about 2 bytes. A run of elements with the same digit may begin within a sector. Such
 		// a sector is written twice.
 		{name: "sorted, float32", limit: 7, loose: true, plan: func(m *machine) ([]Operand, []Launch, error) {
-			m.conflicts = true // the digits decide where elements are stored
+			// bank conflicts occur, because the digits of the keys decide where elements are stored
+			m.conflicts = true
 			x, out := m.random(m.tensor(f, dense(1, 1<<16), 0)), m.tensor(whole, dense(1, 1<<16), 0)
 			list, err := Argsort(out, x, false, m.scratch)
 			return []Operand{x, out}, list, err
@@ -301,9 +304,9 @@ func traffics(t *testing.T) []traffic {
 	}
 }
 
-// TestTraffic checks that kernels whose speed is limited by memory bandwidth move at most a
-// twentieth more bytes than they must, unless a case allows more. With -v it prints the numbers,
-// which are the emulator's counts.
+// TestTraffic counts the bytes that kernels move whose speed is limited by memory bandwidth. They
+// may move at most a twentieth more than they must, unless a case allows more. The option -v prints
+// the counts.
 func TestTraffic(t *testing.T) {
 	t.Logf("%-42s %9s %9s %6s %8s", "kernels", "least", "moved", "ratio", "sectors")
 	for _, c := range traffics(t) {

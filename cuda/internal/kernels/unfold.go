@@ -8,11 +8,11 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// unfoldSpec describes a kernel that copies the windows of planes to columns. A thread copies the
-// elements of a window along the last dimension. The kernel does not interpret the bits of
-// elements, so all types of one size share it.
+// unfoldSpec describes a kernel that copies the windows of images to the columns of a matrix. A
+// thread copies the elements of a window along the last dimension. The kernel does not interpret
+// the bits of elements, so all types of one size share it.
 type unfoldSpec struct {
-	size int // bytes of an element
+	size int // size of an element in bytes
 	rank int
 	wide bool
 }
@@ -25,7 +25,7 @@ func (s unfoldSpec) name() string {
 	return name
 }
 
-// Unfold plans the copies of the windows of x to the columns y. See [device.Unfold].
+// Unfold plans the copies of the windows of x to the columns y, as [device.Unfold] defines them.
 func Unfold(y, x Operand, win device.Window) ([]Launch, error) {
 	n, r := y.Shape.Size(), win.Rank
 	if n == 0 {
@@ -43,7 +43,7 @@ func Unfold(y, x Operand, win device.Window) ([]Launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	line := 1 + r // the dimension of y along which a thread copies
+	line := 1 + r // dimension of y along which a thread copies
 	n /= win.Kernel[r-1]
 	p := make(packer, 0, 256)
 	p.index(s.wide, n)
@@ -85,13 +85,15 @@ func (s unfoldSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		at := coords.split(i)
 		to := y.At(dot(b, at, yStrides, s.wide))
 		ks, places := at[2:1+r], at[1+r:]
-		first := make([]ptx.Value, r) // index at which the window begins; an index before the plane wraps around
+		// first holds the index at which the window begins. It wraps around if it lies before the
+		// image.
+		first := make([]ptx.Value, r)
 		for d := range axes {
 			first[d] = places[d].Mul(axes[d].stride).Sub(axes[d].before)
 		}
 		row := append([]ptx.Value{}, at[:2]...)
 		inside := b.Const(it, num(0)).Eq(num(0))
-		for d, k := range ks { // an unsigned index that wrapped around is too large
+		for d, k := range ks { // an index that wrapped around is too large
 			p := k.Mad(axes[d].dilation, first[d])
 			row, inside = append(row, p), inside.And(p.Lt(axes[d].in))
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// unfoldCases lists planes and windows of one to three dimensions.
+// unfoldCases lists images and windows of one to three dimensions.
 var unfoldCases = []struct {
 	t      dtype.Type
 	x, out []int
@@ -21,13 +21,13 @@ var unfoldCases = []struct {
 	{dtype.U8, []int{1, 2, 5, 5, 5}, []int{3, 3, 3}, device.Window{Rank: 3, Kernel: [3]int{2, 3, 2}, Stride: [3]int{2, 1, 2}, Dilation: [3]int{1, 2, 1}, Before: [3]int{1, 1, 1}}},
 	{dtype.Bool, []int{1, 1, 20}, []int{19}, device.Window{Rank: 1, Kernel: [3]int{4}, Stride: [3]int{1}, Dilation: [3]int{1}, Before: [3]int{9}}},
 	{dtype.I64, []int{1, 2, 4, 3}, []int{4, 3}, device.Window{Rank: 2, Kernel: [3]int{1, 1}, Stride: [3]int{1, 1}, Dilation: [3]int{1, 1}}},
-	// the last windows lie after the end of the plane, and a plane is empty
+	// the last windows lie after the end of the image, and one image is empty
 	{dtype.F32, []int{1, 2, 3}, []int{9}, device.Window{Rank: 1, Kernel: [3]int{2}, Stride: [3]int{2}, Dilation: [3]int{1}, Before: [3]int{1}}},
 	{dtype.F32, []int{2, 2, 0, 3}, []int{2, 3}, device.Window{Rank: 2, Kernel: [3]int{2, 1}, Stride: [3]int{1, 1}, Dilation: [3]int{1, 1}, Before: [3]int{3, 0}}},
 }
 
-// TestUnfold checks that the copies of windows are one launch, with narrow and with wide indices,
-// and that an element outside of the plane is 0.
+// TestUnfold copies windows to columns. It must be one launch, with 32-bit and with 64-bit indices.
+// Elements outside of the image must be 0.
 func TestUnfold(t *testing.T) {
 	defer func(n int) { narrowLimit = n }(narrowLimit)
 	for range 2 {
@@ -36,7 +36,7 @@ func TestUnfold(t *testing.T) {
 			r := c.w.Rank
 			columns := append(append(append([]int{}, c.x[:2]...), c.w.Kernel[:r]...), c.out...)
 			x, y := m.random(m.tensor(c.t, dense(c.x...), i%2)), m.tensor(c.t, dense(columns...), 0)
-			if i%3 == 0 { // columns in the order of a product of several samples
+			if i%3 == 0 { // the layout in which a product of several samples reads columns
 				y = m.tensor(c.t, shape.Dense(y.Shape.With(0, c.x[1]).With(1, c.x[0])).Transpose(0, 1), 1)
 			}
 			if i%3 == 1 {
@@ -57,8 +57,7 @@ func TestUnfold(t *testing.T) {
 	}
 }
 
-// unfolded is the reference: it returns the elements of columns of the given shape. The plane x has
-// the sizes dims.
+// unfolded returns the columns of an image x with the sizes dims, as a reference.
 func unfolded(x []uint64, columns shape.Dims, dims []int, win device.Window) []uint64 {
 	list, r := make([]uint64, columns.Size()), win.Rank
 	for i := range list {
@@ -79,7 +78,7 @@ func unfolded(x []uint64, columns shape.Dims, dims []int, win device.Window) []u
 	return list
 }
 
-// TestUnfoldWide checks that offsets beyond 31 bits make a kernel with wide indices.
+// TestUnfoldWide uses offsets beyond 31 bits. The kernel must use 64-bit indices.
 func TestUnfoldWide(t *testing.T) {
 	one := [3]int{1, 1, 1}
 	w := device.Window{Rank: 2, Kernel: [3]int{3, 3}, Stride: one, Dilation: one, Before: one}

@@ -12,19 +12,21 @@ import (
 
 // A Variant is one way to compute an operation. The first Variant of a list is the planner's
 // choice. The others differ from it in choices that affect only speed, so that measurements on a
-// GPU can find the best one. Results are the same, up to the order of sums.
+// GPU can find the fastest one. The results are the same, up to rounding.
 type Variant struct {
 	Name     string
 	Launches []Launch
 }
 
-// productTune holds the choices that make a variant of a product. The value 0 leaves a choice to
-// the planner.
+// productTune holds the choices that make a variant of a matrix product. The value 0 leaves a
+// choice to the planner.
 type productTune struct {
 	blocks int // number of blocks that a multiprocessor should hold
-	group  int // number of tiles along m that blocks compute before they go on to the next column of tiles
+	// group is the number of tiles along m that blocks compute before they continue with the next
+	// column of tiles.
+	group  int
 	parts  int // number of parts in which a tile is loaded through registers
-	stages int // number of tiles in shared memory, on tensor cores
+	stages int // number of tiles of each operand in shared memory, on tensor cores
 }
 
 func (t productTune) or(own, planned int) int {
@@ -47,13 +49,13 @@ func nonZero(letter string, n int) string {
 	return letter + strconv.Itoa(n)
 }
 
-// staticShared is the number of bytes of shared memory that a kernel can have without a request at
-// launch.
+// staticShared is the number of bytes of shared memory that a kernel may have without asking for
+// more at launch.
 const staticShared = 48 << 10
 
-// beyondStatic returns the bytes of dynamic shared memory that a kernel requests at launch. The
-// arguments are the bytes of the kernel's tiles, and of its other data. If all of them fit into
-// static shared memory, the result is 0. Otherwise it is the size of the tiles.
+// beyondStatic returns the number of bytes of dynamic shared memory of a kernel. The arguments are
+// the bytes of its tiles, and of its other data. If all of it fits into static shared memory, the
+// result is 0. Otherwise it is the size of the tiles.
 func beyondStatic(tiles, more int) int {
 	if tiles+more > staticShared {
 		return tiles
@@ -78,7 +80,7 @@ func MatMulVariants(g *GPU, o ProductOperands, scratch Scratch) ([]Variant, erro
 	try := func(name string, f productForm) {
 		l.add(name, func() ([]Launch, error) { return launchMatMul(f, o) })
 		blocks := batch * f.tiles(m, n)
-		// k is divided so that each multiprocessor gets about 1, 2, 4 or 8 blocks
+		// sums are divided so that each multiprocessor gets about 1, 2, 4 or 8 blocks
 		for _, want := range []int{1, 2, 4, 8} {
 			parts := min(want*g.Cores/blocks, k/64)
 			if parts < 2 || !o.divisible(f, scratch) {
@@ -163,7 +165,8 @@ func MapVariants(p *expr.Program, outs, ins []Operand, params []uint64) ([]Varia
 // reduceTune holds the choices that make a variant of a reduction. The value 0 leaves a choice to
 // the planner.
 type reduceTune struct {
-	form   reduceForm // 1 plus the form
+	// form is 1 plus the reduceForm.
+	form   reduceForm
 	unroll int
 	chunk  int
 }
@@ -224,8 +227,8 @@ func (l *lister) add(name string, plan func() ([]Launch, error)) {
 	}
 	for _, v := range l.list {
 		same := slices.EqualFunc(v.Launches, launches, func(x, y Launch) bool { return x.Kernel == y.Kernel && x.Grid == y.Grid })
-		// The planner's choice may appear twice. The difference between its two measurements shows
-		// the noise.
+		// The planner's choice may be in the list twice. The difference between its two
+		// measurements shows their noise.
 		if same && (v.Name != "chosen" || len(launches) > 1) {
 			return
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestVariants checks that the results of each variant agree with those of the planner's kernel, in
-// all bits if both kernels divide the sums equally.
+// TestVariants compares the results of each variant with those of the planner's choice. If both
+// divide the sums equally, all bits must be equal.
 func TestVariants(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -68,8 +68,7 @@ func words(p ptx.Ptr, bytes int) []ptx.Value {
 	return p.LoadVec(bytes / 4)
 }
 
-// storeVector narrows and stores n consecutive elements of type t. It is the counterpart of
-// loadVector.
+// storeVector converts n consecutive elements to type t and stores them.
 func storeVector(b *ptx.Builder, p ptx.Ptr, t dtype.Type, list []ptx.Value) {
 	n := len(list)
 	v := make([]ptx.Value, n)
@@ -120,8 +119,8 @@ func storeWords(p ptx.Ptr, w []ptx.Value) {
 	p.As(ptx.B32).StoreVec(w...)
 }
 
-// vectorLength returns how many elements a thread handles together. In the widest type of the
-// operands, they fill 16 bytes.
+// vectorLength returns the number of elements that a thread handles together: as many as fill 16
+// bytes in the widest type of the operands.
 func vectorLength(list []Operand) int {
 	size := 1
 	for _, o := range list {
@@ -130,5 +129,5 @@ func vectorLength(list []Operand) int {
 	return min(16/size, 8)
 }
 
-// vectorBytes returns the alignment that n elements of type t need for an access as a vector.
+// vectorBytes returns the alignment in bytes that a vector access to n elements of type t needs.
 func vectorBytes(t dtype.Type, n int) int { return min(16, n*t.Size()) }

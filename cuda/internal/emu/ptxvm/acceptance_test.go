@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// acceptanceHeader declares everything that the lines of acceptanceLines use.
+// acceptanceHeader declares everything that the instructions of acceptanceLines use.
 const acceptanceHeader = `.version 8.1
 .target sm_90
 .address_size 64
@@ -422,11 +422,11 @@ var refusedOnPurpose = regexp.MustCompile(`^(st(\.weak)?\.param|setp\.[a-z.]*b?f
 	`fence\.proxy|ldmatrix\.sync\.aligned\.m8n8\.x2\.b16|mov\.u16 %h1, %tid|mov\.u32 %r1, %tid\.w|` +
 	`(atom|red)\.global\.(add\.)?v[24]|ld\.global\.u32 %r1, \[(sm|%r2)\]|ld\.global\.f32 %d1)`)
 
-// foundLate matches lines that are too new for an older target, where ptxas notices this only in a
-// later phase.
+// foundLate matches lines that need a newer target, if ptxas reports this only in a later phase.
 var foundLate = regexp.MustCompile(`^(createpolicy|discard|applypriority|mov\.u32 %r1, %n?cluster|.*cache_hint|mma\.sync.*m16.*f64|mbarrier\.try_wait)`)
 
-// TestAcceptance checks that Parse and the real assembler agree on every line.
+// TestAcceptance compares Parse with the real assembler on every line. Both must accept or refuse
+// it.
 func TestAcceptance(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {

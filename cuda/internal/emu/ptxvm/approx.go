@@ -2,8 +2,8 @@ package ptxvm
 
 import "math"
 
-// This file contains the functions for instructions with the .approx modifier. Their error bounds
-// are in section "Floating Point Instructions" of the PTX ISA.
+// Functions for instructions with the modifier .approx. Their error bounds are in section "Floating
+// Point Instructions" of the PTX ISA.
 
 // exp2Coef are the Taylor coefficients of 2^f, ln2^k/k!. For |f| <= 1/2 the remainder is below
 // 2^-29, far less than the 2 ulp of ex2.approx.
@@ -46,7 +46,7 @@ func rcpApprox(x float32) float32 { return canon(1 / x) }
 
 func rsqrtApprox(x float32) float32 {
 	if x == 0 {
-		return canon(1 / x) // this keeps the sign of zero
+		return canon(1 / x) // keeps the sign of zero
 	}
 	return canon(float32(1 / math.Sqrt(float64(x))))
 }
@@ -55,8 +55,8 @@ func sqrtApprox(x float32) float32 { return canon(float32(math.Sqrt(float64(x)))
 
 // turns returns x modulo 2π for the sine and the cosine. The hardware multiplies x by 1/2π in
 // float32 before it looks up the sine. The absolute error of this product grows with |x|, within
-// the ISA's 2^-20.5 on [-2π,2π] and 2^-14.7 on [-100π,100π]. The function turns makes this error
-// too, so that tests notice kernels without range reduction.
+// the ISA's 2^-20.5 on [-2π,2π] and 2^-14.7 on [-100π,100π]. The function turns makes the same
+// error, so that tests notice kernels without range reduction.
 func turns(x float32) float64 {
 	y := float64(x * float32(1/(2*math.Pi)))
 	return 2 * math.Pi * (y - math.Floor(y))
@@ -71,7 +71,7 @@ func sinApprox(x float32) float32 {
 
 func cosApprox(x float32) float32 { return canon(float32(math.Cos(turns(x)))) }
 
-// tanhApprox keeps only 12 significant bits, so that tests notice that the result is not accurate.
+// tanhApprox rounds to 12 significant bits, so that tests notice that the result is not accurate.
 // The ISA allows a relative error of 2^-11.
 func tanhApprox(x float32) float32 {
 	if x != x {
@@ -81,7 +81,7 @@ func tanhApprox(x float32) float32 {
 	return math.Float32frombits((b + 0x7ff + b>>12&1) &^ 0xfff)
 }
 
-// divApprox returns a·(1/b). For |b| beyond 2^126 it returns 0, or NaN for infinite a.
+// divApprox returns a·(1/b). If |b| exceeds 2^126, it returns 0, or NaN for infinite a.
 func divApprox(a, b float32) float32 {
 	if m := math.Abs(float64(b)); m > 0x1p126 && !math.IsInf(m, 0) {
 		if math.IsInf(float64(a), 0) {

@@ -49,8 +49,8 @@ func (d *decoder) noType(t Type) {
 	d.fail("%s: type .%s is not supported by %s", d.stmt.op, t, d.base)
 }
 
-// direction removes an optional rounding modifier and returns it. Only f32 and f64 have rounding
-// modifiers other than .rn.
+// direction removes an optional rounding modifier and returns it. Only f32 and f64 have modifiers
+// other than .rn.
 func (d *decoder) direction(t Type) rounding {
 	i := d.oneOf("rn", "rz", "rm", "rp")
 	if i > 0 && t != F32 && t != F64 {
@@ -163,7 +163,7 @@ func floatOp(d *decoder, name string, t Type, mode rounding) {
 	}
 }
 
-// carry decodes add.cc, addc, sub.cc and subc. The condition code is one bit for each lane.
+// carry decodes add.cc, addc, sub.cc and subc. The carry flag is one bit for each lane.
 func carry(d *decoder, t Type) {
 	if !slices.Contains([]Type{U32, S32, U64, S64}, t) {
 		d.noType(t)

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// assembler finds ptxas: in FLAMBEAU_PTXAS, in the PATH, or in the user's cache. Where
-// FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration) a missing ptxas fails the test.
+// assembler returns the path of ptxas: from FLAMBEAU_PTXAS, the PATH, or the user's cache. If ptxas
+// is missing and FLAMBEAU_PTXAS_REQUIRED is 1, as in continuous integration, the test fails.
 func assembler(t *testing.T) string {
 	candidates := []string{os.Getenv("FLAMBEAU_PTXAS"), "ptxas"}
 	if dir, err := os.UserCacheDir(); err == nil {
@@ -42,8 +42,8 @@ func assemble(t *testing.T, ptxas, arch, src string) (string, error) {
 	return string(out), err
 }
 
-// TestAgainstAssembler checks that the real assembler accepts the PTX that the tests of this
-// package execute, and refuses what Parse refuses.
+// TestAgainstAssembler runs the real assembler on the PTX that the tests of this package use. It
+// must accept what Parse accepts, and refuse what Parse refuses.
 func TestAgainstAssembler(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {
@@ -78,8 +78,8 @@ func TestAgainstAssembler(t *testing.T) {
 			t.Errorf("%s\n%s", out, src)
 		}
 	}
-	// Plain instructions are assembled together in one module, as lines. Other bodies are assembled
-	// one by one.
+	// Single instructions are assembled together in one module, one on each line. Other bodies are
+	// assembled one by one.
 	var lines []string
 	for _, c := range rejected {
 		if plainInstruction.MatchString(c.body) {

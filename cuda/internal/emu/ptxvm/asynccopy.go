@@ -2,17 +2,18 @@ package ptxvm
 
 import "math/bits"
 
-// asyncCopy is a cp.async in flight. It is executed when its thread waits for it, which is the
-// latest time that the ISA allows.
+// asyncCopy is a pending cp.async. It is executed when its thread waits for it, which is the latest
+// time that the ISA allows.
 type asyncCopy struct {
 	lane  int
 	group uint32 // number of groups that the lane committed before this copy
-	off   int    // offset in shared memory
+	off   int    // offset of the destination in shared memory
 	size  int
-	n     int // bytes from the source; the remaining bytes are zero
-	src   *region
-	at    uint64
-	pc    int32
+	// n is the number of bytes that are read from the source. The remaining bytes become zero.
+	n   int
+	src *region
+	at  uint64
+	pc  int32
 }
 
 // copyAsync decodes cp.async, and cp.async.commit_group, .wait_group and .wait_all.
@@ -98,7 +99,7 @@ func (w *warp) issueCopy(in *inst, m uint32, srcOff uint64) {
 	pc := w.pc
 	src, count := &w.r[in.b], &w.r[x.count]
 	st := &w.cta.stats
-	// The sources are handled first, because w.addr is then overwritten with the destinations.
+	// The sources are handled before w.addr is overwritten with the destinations.
 	first := len(w.pending)
 	var zero uint32
 	for l := range w.addr {

@@ -141,7 +141,7 @@ func vectorAdd(d *decoder, n int, f func(old, b, c uint64) uint64, red bool) {
 }
 
 // atomicOp returns a function that computes an element's new value from its old value and the
-// operands b and c. It returns nil if there is no such operation for the type.
+// operands b and c. If the operation does not exist for the type, it returns nil.
 func atomicOp(name string, t Type) func(old, b, c uint64) uint64 {
 	mask := t.mask()
 	switch name {
@@ -268,7 +268,7 @@ func (w *warp) atomicGlobal(in *inst, m uint32) {
 					break
 				}
 			}
-		default: // a 2-byte element: compare-and-swap of the word that contains it
+		default: // for a 2-byte element, compare-and-swap of the word that contains it
 			shift := 8 * (uintptr(p) & 2)
 			q := (*uint32)(unsafe.Pointer(uintptr(p) &^ 2))
 			for {

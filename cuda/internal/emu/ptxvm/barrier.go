@@ -2,7 +2,7 @@ package ptxvm
 
 import "math/bits"
 
-// These are the modes of a CTA barrier instruction.
+// The kinds of a barrier instruction for a block (CTA).
 const (
 	barSync uint8 = iota
 	barArrive
@@ -15,12 +15,15 @@ const (
 type ctaBarrier struct {
 	arrived uint32 // mask of the warps that have arrived
 	waiting uint32 // mask of the warps that wait at the barrier
-	threads int    // number of threads that have arrived, counted in whole warps
-	want    int    // number of expected threads; 0: all live warps
-	count   int    // number of true predicates, for bar.red.popc
+	// threads is the number of threads that have arrived, counted in whole warps.
+	threads int
+	// want is the number of expected threads. If it is 0, all warps that have not ended are
+	// expected.
+	want    int
+	count   int // number of true predicates, for bar.red.popc
 	and, or bool
-	vc      []uint32  // clocks of the warps that have arrived
-	seen    knowledge // what the arrived warps know about other blocks
+	vc      []uint32  // vector clock of the warps that have arrived
+	seen    knowledge // what the warps that have arrived know about other blocks
 }
 
 func (b *ctaBarrier) reset() {

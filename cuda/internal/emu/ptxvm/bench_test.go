@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// elementwiseSrc is a kernel of about 20 instructions for each element: address arithmetic, two
-// loads, arithmetic, a store.
+// elementwiseSrc is a typical kernel with about 20 instructions for each element: address
+// arithmetic, two loads, arithmetic and a store.
 const elementwiseSrc = `.version 7.0
 .target sm_80
 .address_size 64
@@ -59,7 +59,7 @@ func BenchmarkElementwise1M(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(instr), "ns/warp-instr")
 }
 
-// BenchmarkInstruction measures one instruction with a full mask, 64 times in a loop.
+// BenchmarkInstruction measures one instruction, executed by all lanes 64 times in a loop.
 func BenchmarkInstruction(b *testing.B) {
 	for _, c := range []string{
 		"add.u32 %r1, %r2, %r3;", "mad.lo.u32 %r1, %r2, %r3, %r4;", "mad.wide.u32 %rd1, %r2, %r3, %rd2;", "shl.b32 %r1, %r2, 3;",

@@ -368,7 +368,7 @@ func testProperty(d *decoder) {
 				x = float64(f32(u))
 			}
 			nan, inf := x != x, math.IsInf(x, 0)
-			normal := !nan && !inf && (math.Abs(x) >= tiny || x == 0) // zero counts as normal
+			normal := !nan && !inf && (math.Abs(x) >= tiny || x == 0) // zero counts as normal here
 			if [...]bool{!nan && !inf, inf, !nan, nan, normal, !nan && !inf && !normal}[op] {
 				m |= 1 << l
 			}

@@ -8,21 +8,23 @@ import (
 
 // The detector looks for races between blocks on global memory if Launch.CheckBlocks is set. Blocks
 // then run one by one. The order of two blocks follows the PTX ISA ("Memory Consistency Model",
-// causality order). A warp releases what it knows to a word: by a .release operation, or by a fence
-// with an atomic or strong store after it. A warp that reads the word later acquires that
-// knowledge: by an .acquire operation, or by an atomic or strong load with a fence after it.
-// Barriers pass on the knowledge of warps within a block. The lanes of a warp are not
-// distinguished. An operation of block scope does not order blocks.
+// causality order). A warp releases what it knows (which accesses happened before) to a word of
+// memory: by a .release operation, or by a fence with an atomic or strong store after it. A warp
+// that reads the word later acquires that knowledge: by an .acquire operation, or by an atomic or
+// strong load with a fence after it. Barriers pass on the knowledge of warps within a block. The
+// lanes of a warp are not distinguished. An operation of block scope does not order blocks.
 //
 // Atomics and strong accesses do not race with each other. Two writes of the same value do not race
 // either.
 
 const racePage = 4096
 
-// mark is the last access of one kind to one byte.
+// mark describes the last access of one kind to one byte.
 type mark struct {
-	block uint32 // index of the block plus 1; 0 for no block; manyBlocks for several blocks
-	epoch uint32 // epoch of the warp at the access
+	// block is the index of the block plus 1. It is 0 for no block, and manyBlocks for several
+	// blocks.
+	block uint32
+	epoch uint32 // clock of the warp at the access
 	pc    int32
 	warp  uint16
 	kind  accessKind
@@ -32,16 +34,16 @@ const manyBlocks = ^uint32(0)
 
 type markPage struct{ w, r [racePage]mark }
 
-// blockRaces is the state of the detector for one launch.
+// blockRaces is the state of the search for races between blocks, for one launch.
 type blockRaces struct {
 	grid     [3]uint32
 	pages    map[*region]map[uint64]*markPage
-	released map[uint64]knowledge // knowledge that a word releases, by the word's address
+	released map[uint64]knowledge // knowledge that was released to each word, by the word's address
 	current  uint32               // index of the running block, plus 1
 }
 
-// knowledge maps blocks to an epoch for each of their warps. Everything that the warp did up to
-// that epoch happened before now.
+// knowledge maps blocks to a clock for each of their warps. All accesses of a warp up to that clock
+// happened before now.
 type knowledge map[uint32][]uint32
 
 func (k *knowledge) add(other knowledge) {
@@ -64,11 +66,13 @@ func (k knowledge) learn(block uint32, epochs []uint32) {
 	}
 }
 
-// beyond holds what a warp knows about other blocks.
+// beyond holds what a warp knows about accesses of other blocks.
 type beyond struct {
-	seen       knowledge
-	unacquired knowledge // knowledge that the warp has read but not acquired; a fence acquires it
-	fenced     []uint32  // the warp's clocks at its last fence; nil before its first fence
+	seen knowledge
+	// unacquired is knowledge that the warp has read but not acquired. A fence acquires it.
+	unacquired knowledge
+	// fenced holds the warp's clocks at its last fence. It is nil before the first fence.
+	fenced []uint32
 }
 
 func newBlockRaces(l *Launch) *blockRaces {
@@ -85,7 +89,7 @@ func (b *blockRaces) begin(c *cta, index uint64) {
 // fenceBlocks executes a fence of device scope or more.
 func (w *warp) fenceBlocks() {
 	w.fenced = append(w.fenced[:0], w.vc...)
-	w.vc[w.id]++ // later accesses are not ordered by the fence
+	w.vc[w.id]++ // later accesses are not ordered by this fence
 	w.seen.add(w.unacquired)
 	w.unacquired = nil
 }
@@ -182,8 +186,9 @@ func (b *blockRaces) fault(w *warp, in *inst, l int, r *region, off uint64, m *m
 		w.cta.launch.Mem.describeAccess(addr, 1), who, did, line, w.cta.entry.mod.line(line))
 }
 
-// trackGlobal checks an access of the lanes of m against the accesses of other blocks, before it is
-// executed. If isWrite is false, the access is a load. Otherwise it is a store or an atomic.
+// trackGlobal checks an access of the lanes of m for races with accesses of other blocks, before it
+// is executed. If isWrite is false, the access is a load. Otherwise it is a store or an atomic
+// operation.
 func (w *warp) trackGlobal(in *inst, m uint32, total int, isWrite, atomic bool) {
 	b := w.cta.blocks
 	x := in.x

@@ -171,8 +171,8 @@ func TestBadLaunches(t *testing.T) {
 	}
 }
 
-// TestFaultIsDeterministic checks that the fault of the lowest block is reported, for any number of
-// workers.
+// TestFaultIsDeterministic runs a kernel in which several blocks fault, with different numbers of
+// workers. The fault of the lowest block must be reported.
 func TestFaultIsDeterministic(t *testing.T) {
 	src := kernel("mov.u32 %r1, %ctaid.x;\n setp.lt.u32 %p1, %r1, 13;\n@%p1 ret;\n trap; // HERE")
 	for range 20 {

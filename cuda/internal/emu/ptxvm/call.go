@@ -6,16 +6,16 @@ import "slices"
 type activation struct {
 	to   *body
 	site *callSite
-	// bytes of registers on a thread's stack that this call and its callers would need
+	// bytes of stack that the registers of this call and its callers would need
 	stack int
-	// the callee's registers before this call, if the call is recursive
+	// registers of the callee before this call, if the call is recursive
 	saved        []lanes
 	savedW       []uint32
 	preds, predW []uint32
 }
 
-// maxStack bounds the stack of a thread in bytes. The bound applies to the frames in local memory,
-// and separately to the registers of the calls in progress. On hardware the program sets this limit
+// maxStack is the largest stack of a thread in bytes. It applies to the frames in local memory, and
+// separately to the registers of the calls in progress. On hardware the program sets this limit
 // (CU_LIMIT_STACK_SIZE).
 const maxStack = 64 << 10
 
@@ -140,7 +140,7 @@ func (w *warp) moveLocal(to, from, n int) {
 	copy(w.localInit[to:to+n], w.localInit[from:from+n])
 }
 
-// save saves the registers of a function that is called recursively.
+// save stores the registers of a function that is called recursively.
 func (w *warp) save(a *activation) {
 	a.saved, a.preds = []lanes{}, []uint32{}
 	for _, s := range a.to.regs {
@@ -209,7 +209,7 @@ func (w *warp) assertFailed(in *inst, m uint32) {
 			}
 			switch args[i].size {
 			case 1, 2, 4, 8:
-			default: // the compiler passes values of no other size
+			default: // compilers pass only values of the sizes above
 				return 0
 			}
 			return loadLE(w.local[at+args[i].offset:], args[i].size)
@@ -265,7 +265,8 @@ func (w *warp) jump(in *inst, m uint32) {
 	if in.rpc != w.rpc && in.rpc >= 0 {
 		w.stack = append(w.stack, frame{pc: in.rpc, rpc: w.rpc, mask: w.mask, depth: w.depth})
 	}
-	if out := rest &^ m; out != 0 { // lanes that do not take the branch
+	// out holds the lanes that do not take the branch.
+	if out := rest &^ m; out != 0 {
 		w.stack = append(w.stack, frame{pc: w.pc + 1, rpc: in.rpc, mask: out, depth: w.depth})
 	}
 	if again := rest & m; again != 0 {

@@ -1,8 +1,8 @@
 package ptxvm
 
 // reconverge sets rpc of every branch to the first instruction of its block's immediate
-// post-dominator. Only the last exit of the text counts as an exit. Nothing waits for lanes that
-// leave by an earlier exit, so the remaining lanes still meet. Post-dominators follow Cooper,
+// post-dominator. Only the last exit of the text counts as an exit. No instruction waits for lanes
+// that leave by an earlier exit, so the remaining lanes still meet. Post-dominators follow Cooper,
 // Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph of
 // instructions.
 //
@@ -48,8 +48,8 @@ func reconverge(code []inst, offset int32) {
 			exit--
 		}
 	}
-	// This computes the postorder of the reversed graph, beginning at the exit.
-	num := make([]int32, n) // numbers in postorder; 0 if not reached
+	// The nodes of the reversed graph are numbered in postorder, beginning at the exit.
+	num := make([]int32, n) // postorder number of each node; 0 if it was not reached
 	var order []int32
 	type frame struct{ node, next int32 }
 	stack := []frame{{int32(exit), 0}}

@@ -165,7 +165,7 @@ func cmpFloat(op string, t Type, ftz bool) cmpFn {
 
 var cmpOps = []string{"eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"}
 
-// comparison removes the comparison operator and the type from the modifiers of setp or set.
+// comparison processes the comparison operator and the type among the modifiers of setp or set.
 func (d *decoder) comparison() (cmpFn, Type) {
 	t := d.typ()
 	i := d.oneOf(cmpOps...)
@@ -255,8 +255,8 @@ func setPredicate(d *decoder) {
 	i.kind = kCmp
 }
 
-// setValue decodes set. It is like setp, but where the comparison holds it sets a register to all
-// ones, or to 1.0f.
+// setValue decodes set. It is like setp, but sets a register to all ones, or to 1.0f, where the
+// comparison is true.
 func setValue(d *decoder) {
 	if n := len(d.mods); n > 0 && slices.Contains([]string{"f16", "f16x2", "bf16", "bf16x2"}, d.mods[n-1]) {
 		setHalf(d)

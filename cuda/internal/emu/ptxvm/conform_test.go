@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// conform is one entry of the conformance list. The code uses the registers %a, %b, %c (inputs) and
-// %d (output), and the predicates %p, %q and %s. Each row holds inputs and the expected output. The
+// conform is a test of one instruction. The code uses the registers %a, %b, %c (inputs) and %d
+// (output), and the predicates %p, %q and %s. Each row holds inputs and the expected output. The
 // field regs lists the types of the registers that the code uses, in the order a, b, c, d. The last
 // type is that of the output.
 type conform struct {
@@ -34,7 +34,8 @@ const (
 	inf64         = 0x7ff0000000000000
 )
 
-// entry returns the text of the kernel: each thread loads its inputs, runs the code and stores %d.
+// entry returns the text of a kernel in which each thread loads its inputs, runs the code and
+// stores %d.
 func (c conform) entry(name string) string {
 	types := strings.Fields(c.regs)
 	nin := len(types) - 1
@@ -197,10 +198,11 @@ var floatCases = []conform{
 	{"f32 f32 f32", "mul.rn.f32 %d, %a, %b;", rows(row(sf(1.5), sf(-2), sf(-3)), row(0, inf32, qnan32), row(0x00800000, sf(.5), 0x00400000))},
 	{"f32 f32 f32", "mul.ftz.f32 %d, %a, %b;", rows(row(0x00800000, sf(.5), 0))},
 	{"f32 f32 f32 f32", "fma.rn.f32 %d, %a, %b, %c;", rows(row(sf(2), sf(3), sf(4), sf(10)),
-		// (1+2^-12)(1+2^-12) = 1 + 2^-11 + 2^-24 is a tie that the addend c breaks. A sum in
-		// float64, rounded again to float32, would be wrong.
+		// (1+2^-12)(1+2^-12) = 1 + 2^-11 + 2^-24 lies exactly between two float32 values, so the
+		// addend c decides the rounding. A sum in float64, rounded again to float32, would be
+		// wrong.
 		row(0x3f800800, 0x3f800800, sf(0x1p-60), 0x3f801001), row(0x3f800800, 0x3f800800, sf(-0x1p-60), 0x3f801000),
-		// This is a similar tie in the subnormal range.
+		// A similar case with subnormal values.
 		row(sf(0x1p-75), sf(0x1p-75), 0, 0), row(sf(0x1p-75), sf(0x1p-75), 1, 2), row(inf32, 0, sf(1), qnan32))},
 	{"f32 f32 f32", "add.rz.f32 %d, %a, %b;", rows(row(sf(1), sf(-0x1p-30), 0x3f7fffff), row(sf(1), sf(0x1p-24), sf(1)), row(sf(0x1p127), sf(0x1p127), 0x7f7fffff))},
 	{"f32 f32 f32", "add.rp.f32 %d, %a, %b;", rows(row(sf(1), sf(0x1p-60), 0x3f800001), row(sf(1), sf(-1), 0), row(sf(-1), sf(-0x1p-60), sf(-1)))},
@@ -377,8 +379,8 @@ var convertCases = []conform{
 }
 
 func TestFMA32AgainstIntegers(t *testing.T) {
-	// The reference is independent of the emulator: exact integer arithmetic on 24-bit
-	// significands.
+	// The expected values come from exact integer arithmetic on 24-bit significands, independently
+	// of the emulator.
 	x := uint32(2463534242)
 	next := func() uint32 { x ^= x << 13; x ^= x >> 17; x ^= x << 5; return x }
 	for range 300000 {
@@ -389,8 +391,8 @@ func TestFMA32AgainstIntegers(t *testing.T) {
 		fa, fb := float32(a), float32(b)
 		got := fma32(fa, fb, c)
 		p := float64(a) * float64(b)
-		// The reference rounds p+c to nearest even, in integers. If shift is negative, they are
-		// scaled by 2^30.
+		// The expected value is p+c rounded to nearest even, in integers. If shift is negative,
+		// they are scaled by 2^30.
 		hi := uint64(p)
 		mant, exp := hi, 0
 		sticky, neg := false, false

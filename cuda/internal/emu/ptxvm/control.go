@@ -43,7 +43,7 @@ func trap(d *decoder) {
 	})
 }
 
-// isSpace decodes isspacep.space p, a for a generic address.
+// isSpace decodes isspacep.space p, a, which tests a generic address.
 func isSpace(d *decoder) {
 	i := d.oneOf("global", "shared", "shared::cta", "local", "const", "param")
 	if i < 0 {
@@ -71,7 +71,7 @@ func nop(d *decoder) {
 	}
 }
 
-// nanosleep yields the processor, because the block for which this thread waits may need it.
+// nanosleep runs other blocks, because this thread may wait for one of them.
 func nanosleep(d *decoder) {
 	d.require(70, 6, 3)
 	d.typIn(U32)
@@ -108,9 +108,9 @@ func setRegisters(d *decoder) {
 	d.run(func(w *warp, in *inst, m uint32) { w.converged(in, m, BarrierDivergence) })
 }
 
-// fence decodes membar and fence. Blocks run on goroutines, whose atomic operations order their
-// accesses to device memory even without a fence. A fence has an effect only on accesses to host
-// memory, and on CheckBlocks.
+// fence decodes membar and fence. Blocks run on goroutines. Their atomic operations order accesses
+// to device memory even without a fence. So a fence affects only accesses to host memory, and the
+// search for races between blocks.
 func fence(d *decoder) {
 	d.args(0)
 	scope := 0

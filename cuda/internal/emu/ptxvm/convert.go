@@ -205,7 +205,7 @@ func convert(d *decoder) {
 	default:
 		f = convertFloat(d, st, dt, mode, hasRound, integral, ftz, sat, relu)
 	}
-	if wt.Size() > dt.Size() && dt.signed() { // a wider register holds the result sign-extended
+	if wt.Size() > dt.Size() && dt.signed() { // a wider register gets the result sign-extended
 		g, n, m := f, dt.bits(), wt.mask()
 		f = func(a uint64) uint64 { return uint64(signExtend(g(a), n)) & m }
 	}
@@ -220,7 +220,8 @@ func signReader(t Type) func(uint64) uint64 {
 	return func(a uint64) uint64 { return a & m }
 }
 
-// intConvert returns a fast loop for a frequent integer conversion, or nil for a rare one.
+// intConvert returns a fast implementation of a frequent integer conversion, or nil for other
+// conversions.
 func intConvert(st, dt, wt Type, sat bool) laneFn {
 	if sat || wt.Size() != dt.Size() {
 		return nil
@@ -275,7 +276,7 @@ func saturate(v uint64, t Type) uint64 {
 
 func convertFloat(d *decoder, st, dt Type, mode rounding, hasRound, integral, ftz, sat, relu bool) func(uint64) uint64 {
 	narrows := formats[dt].prec < formats[st].prec || dt == BF16 && st == F16 || dt == F16 && st == BF16
-	// between these types the rounding modifier is optional
+	// between these types, .rn may be omitted
 	if st != dt && mode != rna && (st == BF16 || st == F16 && dt == BF16) {
 		if narrows && !hasRound {
 			hasRound = true
@@ -370,8 +371,8 @@ func convertPair(d *decoder, dt, st Type, mode rounding, hasRound, other, relu b
 	d.alu(lift2(func(a, b uint64) uint64 { return one(a)<<16 | one(b) }))
 }
 
-// convertAddress decodes cvta and cvta.to, which convert between addresses of a space and generic
-// addresses.
+// convertAddress decodes cvta and cvta.to, which convert between addresses of a state space and
+// generic addresses.
 func convertAddress(d *decoder) {
 	d.typIn(U64)
 	to := d.modifier("to")

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// cta executes one block at a time. A worker uses one cta for all its blocks.
+// cta runs one block at a time. A worker uses one cta for all its blocks.
 type cta struct {
 	launch   *Launch
 	entry    *Entry
@@ -16,19 +16,21 @@ type cta struct {
 	id       [3]uint32
 	index    uint64
 	warps    []*warp
-	live     int // number of warps that are not done
+	live     int // number of warps that have not ended
 	stats    Stats
 	maxSteps int64
 	start    time.Time
 	shared   sharedMemory
 	barriers [16]ctaBarrier
 	global   globalLog
-	watch    bool          // whether to look for races on global memory within the block
-	blocks   *blockRaces   // races between blocks; nil if the launch does not check them
-	lines    []LineStats   // counters by instruction; nil if the launch does not collect them
-	cache    *blockCache   // counts traffic; nil if the launch does not count it
-	fence    atomic.Uint64 // a counter of fences, whose increments order accesses to host memory
-	abort    func() bool   // called between slices of instructions; true ends the block
+	watch    bool        // whether to look for races on global memory within the block
+	blocks   *blockRaces // search for races between blocks; nil if the launch does not request it
+	lines    []LineStats // counters for each instruction; nil if the launch does not collect them
+	cache    *blockCache // cache that counts memory traffic; nil if the launch does not count it
+	// fence counts fences. Its atomic increments order accesses to host memory.
+	fence atomic.Uint64
+	// abort is called between slices of instructions. If it returns true, the block ends.
+	abort func() bool
 }
 
 // slice is the number of instructions that a warp executes before the next warp runs.
@@ -59,7 +61,7 @@ func newCTA(l *Launch, globals map[*variable]uint64) *cta {
 	return c
 }
 
-// release returns the state for use by later launches.
+// release makes the state available to later launches.
 func (c *cta) release() {
 	c.launch, c.abort, c.blocks, c.lines, c.cache = nil, nil, nil, nil, nil
 	for _, w := range c.warps {

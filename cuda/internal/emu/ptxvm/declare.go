@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// declare parses variable declarations after their state space, and assigns offsets. In a parameter
-// list, end points to the size of the list so far. Each declaration of such a list has one variable
-// and no semicolon. Otherwise end is nil.
+// declare parses variable declarations after their state space, and assigns offsets. In a list of
+// parameters, end points to the size of the list so far, and each declaration has one variable and
+// no semicolon. Elsewhere end is nil.
 func (p *parser) declare(sc *scope, sp space, extern bool, end *int) *variable {
 	align, vec := 0, 1
 	var t Type
@@ -27,7 +27,7 @@ func (p *parser) declare(sc *scope, sp space, extern bool, end *int) *variable {
 			}
 		}
 	}
-	if end != nil && p.accept(".ptr") { // the attribute of pointer parameters: .ptr .space .align n
+	if end != nil && p.accept(".ptr") { // attributes of a pointer parameter: .ptr .space .align n
 		for _, s := range []string{".global", ".const", ".shared", ".local"} {
 			if p.accept(s) {
 				break
@@ -175,8 +175,8 @@ func (p *parser) initValues(v *variable, depth int) {
 	v.init = append(v.init, binary.LittleEndian.AppendUint64(nil, bits)[:v.typ.Size()]...)
 }
 
-// literal converts a number to the bits of type t. The result ok is false if a number of this kind
-// cannot have type t, or if the value does not fit.
+// literal converts a number to the bits of type t. If its kind or its value does not fit t, ok is
+// false.
 func literal(o operand, t Type) (bits uint64, ok bool) {
 	switch o.kind {
 	case okInt:
@@ -206,9 +206,9 @@ func literal(o operand, t Type) (bits uint64, ok bool) {
 	return 0, false
 }
 
-// ParseDeclarations does the same as [Parse], for kernels that will not run. It reads the
-// declarations of memory in their bodies, but skips the instructions, so it does not find mistakes
-// in them. Parameters, threads and memory of an [Entry] are the same as with Parse.
+// ParseDeclarations is [Parse] for kernels that will not run. It reads the declarations of memory
+// in their bodies, but skips the instructions, and does not check them. Parameters, threads and
+// memory of an [Entry] are the same as with Parse.
 func ParseDeclarations(ptx string) (*Module, error) { return parse(ptx, true) }
 
 // skipStatement skips an instruction, a label or a declaration of registers, and reports whether

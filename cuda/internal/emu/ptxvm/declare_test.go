@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestParseDeclarations checks that ParseDeclarations and Parse return equal declarations of a
-// kernel.
+// TestParseDeclarations compares the declarations that ParseDeclarations and Parse return. They
+// must be equal.
 func TestParseDeclarations(t *testing.T) {
 	paths, err := filepath.Glob("../../kernels/testdata/*.ptx")
 	if err != nil || len(paths) == 0 {

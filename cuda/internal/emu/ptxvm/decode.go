@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// decoder turns the statements of one entry into instructions. If it fails, it panics with a
+// decoder turns the parsed statements of one entry into instructions. If it fails, it panics with a
 // *ParseError.
 type decoder struct {
 	e        *Entry
 	stmt     *stmt
-	now      stmt // the statement to which stmt points
+	now      stmt // copy of the statement that is being decoded
 	in       *inst
 	base     string   // opcode without modifiers
-	mods     []string // modifiers that are not yet processed
+	mods     []string // modifiers that were not processed yet
 	nreg     int32
 	npred    int32
 	consts   map[constSlot]int32
 	specials map[special]int32
-	shared   int // end of static shared memory
+	shared   int // end of the static shared memory assigned so far
 	dynAlign int
-	fn       *body       // the function that is being decoded, nil for the entry
+	fn       *body       // function that is being decoded; nil for the entry
 	todo     []*function // functions that are called but not decoded yet
 	targets  int         // number of targets in all lists of brx.idx instructions
 }
@@ -32,7 +32,7 @@ func decode(e *Entry, stmts []stmt) {
 	d := &decoder{e: e, nreg: 1, npred: 2, consts: map[constSlot]int32{}, specials: map[special]int32{}, shared: e.StaticShared, dynAlign: 16}
 	e.code = make([]inst, 0, len(stmts)+1)
 	d.body(stmts)
-	// the end of the text acts as ret
+	// the end of the text acts like ret
 	e.code = append(e.code, inst{kind: kExit, line: lastLine(e.code), rpc: -1})
 	reconverge(e.code, 0)
 	d.functions()
@@ -55,13 +55,14 @@ func lastLine(code []inst) int32 {
 	return code[len(code)-1].line
 }
 
-// body appends the instructions of the entry or of a function.
+// body decodes the statements of the entry or of a function, and appends their instructions.
 func (d *decoder) body(stmts []stmt) {
 	e := d.e
 	first := len(e.code)
 	e.code = slices.Grow(e.code, len(stmts)+1)
 	for i := range stmts {
-		d.now = stmts[i] // a copy, because each entry that calls the function decodes these statements again
+		// This is a copy, because each entry that calls the function decodes the statements again.
+		d.now = stmts[i]
 		s := &d.now
 		e.code = append(e.code, inst{line: int32(s.line), rpc: -1})
 		d.stmt, d.in = s, &e.code[first+i]
@@ -81,13 +82,14 @@ func (d *decoder) body(stmts []stmt) {
 	}
 }
 
-// splitOpcode splits an opcode at its dots. It does not split "L1::no_allocate".
+// splitOpcode splits an opcode at its dots, but not at the colons of modifiers such as
+// "L1::no_allocate".
 func splitOpcode(op string) []string { return strings.Split(op, ".") }
 
 func (d *decoder) fail(format string, args ...any) { fail(d.stmt.line, format, args...) }
 
 // require records the compute capability and the PTX version that an instruction needs. It fails if
-// the module claims less.
+// the module declares less.
 func (d *decoder) require(sm, major, minor int) {
 	m := d.e.mod
 	if m.target < sm {
@@ -98,7 +100,7 @@ func (d *decoder) require(sm, major, minor int) {
 	}
 }
 
-// modifier removes a modifier and reports whether it was present.
+// modifier removes a modifier from the list of unprocessed ones, and reports whether it was there.
 func (d *decoder) modifier(name string) bool {
 	for i, m := range d.mods {
 		if m == name {
@@ -131,7 +133,7 @@ func (d *decoder) typ() Type {
 	panic("unreachable")
 }
 
-// typIn does the same as [decoder.typ], with a list of allowed types.
+// typIn is [decoder.typ] with a list of allowed types.
 func (d *decoder) typIn(list ...Type) Type {
 	t := d.typ()
 	if slices.Contains(list, t) {
@@ -156,7 +158,7 @@ func (d *decoder) extra() *extra {
 	return d.in.x
 }
 
-// constant returns the slot of the constant v.
+// constant returns a register slot for the constant v.
 func (d *decoder) constant(v uint64) int32 {
 	if v == 0 {
 		return 0
@@ -210,7 +212,8 @@ func (d *decoder) predicate(o operand) int32 {
 	return r.slot
 }
 
-// condition resolves a predicate that is read: a register or the number 0 or 1, possibly negated.
+// condition resolves a predicate operand that is read: a register or the number 0 or 1, possibly
+// negated.
 func (d *decoder) condition(o operand) (slot int32, not bool) {
 	if o.kind == okInt {
 		if o.val == 0 {
@@ -272,8 +275,8 @@ func (d *decoder) reg(o operand, t Type, wide bool) (int32, Type) {
 // dst returns the slot of a destination register.
 func (d *decoder) dst(o operand, t Type) int32 { s, _ := d.reg(o, t, false); return s }
 
-// src returns the slot of a source operand: a register, a special register or a number. Only mov
-// also accepts addresses of variables.
+// src returns the register slot of a source operand: a register, a special register or a number.
+// Only mov also accepts addresses of variables.
 func (d *decoder) src(o operand, t Type) int32 { return d.source(o, t, false) }
 
 func (d *decoder) source(o operand, t Type, wide bool) int32 {

@@ -14,17 +14,17 @@
 // matrices of 4 and 1 bits. It does not execute SIMD video instructions, alloca, parameters of
 // functions in registers, and CUDA's device library (printf, malloc; a failed assert is a Trap that
 // quotes it). An instruction, modifier or operand type that is not executed is a *ParseError that
-// names it. Nothing is skipped silently.
+// names it. Parse skips no instruction silently.
 //
 // Arithmetic is bit-exact IEEE 754 with the stated rounding. Functions with .approx stay within the
 // error bounds that the PTX ISA gives for them. mma.sync accumulates in float32 in the order of k.
 // Its results must be compared with an error bound, as on hardware. mul and add without a rounding
 // modifier, which the assembler may fuse, are not fused.
 //
-// Two kinds of tests reveal a misreading of the ISA that this package and the library's kernels
-// might share. The first kind compares Parse with the real assembler, if it is installed. There are
-// tens of thousands of combinations of instruction, type and modifier, and both must accept or
-// refuse each of them. The second kind runs kernels that other compilers (NVIDIA's, Triton) made of
+// This package and the library's kernels might share a wrong understanding of the ISA. Two kinds of
+// tests would reveal that. The first kind compares Parse with the real assembler, if it is
+// installed. Both must accept or refuse each of tens of thousands of combinations of instruction,
+// type and modifier. The second kind runs kernels that other compilers (NVIDIA's, Triton) made of
 // sources in testdata/foreign, and compares their results with those of Go code.
 //
 // # What is checked

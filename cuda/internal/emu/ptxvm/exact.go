@@ -5,10 +5,9 @@ import (
 	"math/big"
 )
 
-// This file has the operations on float64, and the square roots of both precisions, in the directed
-// roundings. They round the exact result once. If the exact result has too many bits, they round
-// its first few hundred bits, and take into account whether bits were cut off. They are slow, and
-// need not be fast.
+// Operations on float64, and square roots of both precisions, with the directed roundings. They
+// round the exact result once. If it has too many bits, they round its first few hundred bits, and
+// take into account whether bits were cut off. They are slow, but rarely used.
 
 // fromBig rounds x, which is not zero, once to format f and returns the bits. If inexact is true,
 // the exact magnitude is slightly larger than that of x.
@@ -68,8 +67,8 @@ func sumExact(a, b *big.Float, negA, negB bool, mode rounding) float64 {
 	return f64(formats[F64].fromBig(s, false, mode))
 }
 
-// quotient returns the correctly rounded a/b in format f. The result ok is false if an operand is
-// zero, infinite or NaN.
+// quotient returns the correctly rounded a/b in format f. If an operand is zero, infinite or NaN,
+// ok is false.
 func (f *format) quotient(a, b float64, mode rounding) (v uint64, ok bool) {
 	if !finite(a) || !finite(b) || a == 0 || b == 0 {
 		return 0, false
@@ -89,8 +88,8 @@ func (f *format) root(a float64, mode rounding) (v uint64, ok bool) {
 	// these 250 bits are the leading bits of the true root
 	r.SetMode(big.ToZero).SetPrec(250)
 	q := new(big.Float).SetPrec(600).Mul(r, r)
-	// If q were greater than x, r would have been rounded up beyond the true root. That is
-	// impossible: the root of a float64 has at most 53 bits, or infinitely many.
+	// If q were greater than x, r would be greater than the true root. That is impossible: the root
+	// of a float64 has at most 53 bits, or infinitely many.
 	if q.Cmp(x) > 0 {
 		panic("ptxvm: square root")
 	}
@@ -133,7 +132,7 @@ func reciprocal32(mode rounding) f32Op {
 	}
 }
 
-// upperHalf64 wraps f for the approximations of .f64 with .ftz, whose results have only the upper
+// upperHalf64 changes f for the approximations of .f64 with .ftz, whose results have only the upper
 // 32 bits.
 func upperHalf64(f func(float64) float64) f64Op {
 	return func(a, _, _ float64) float64 {

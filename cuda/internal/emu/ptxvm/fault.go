@@ -10,30 +10,30 @@ type FaultKind uint8
 
 // The kinds of fault.
 const (
-	// an address outside of every allocation, block, array or parameter
+	// the address is outside of every allocation, block, array or parameter
 	OutOfBounds FaultKind = iota + 1
-	// an address that is no multiple of the access size
+	// the address is no multiple of the access size
 	Misaligned
-	// two unordered accesses to one byte of shared memory, one of them a write
+	// two accesses to one byte of shared memory are unordered, and one is a write
 	SharedRace
-	UninitialisedRegister // a register read before its lane wrote it
-	UninitialisedMemory   // a byte read before it was written
-	BarrierDivergence     // a CTA barrier reached by part of a warp
-	// a warp-level instruction without all of its member lanes
+	UninitialisedRegister // a register is read before its lane has written it
+	UninitialisedMemory   // a byte is read before it was written
+	BarrierDivergence     // only a part of a warp reaches a barrier of the block
+	// a warp-level instruction is executed without all of its member lanes
 	ShuffleDivergence
-	UniformBranchDivergence // a bra.uni whose lanes disagree
-	// a cp.async destination used before the wait, or by another thread before a barrier
+	UniformBranchDivergence // the lanes of a bra.uni disagree
+	// the destination of a cp.async is used before the wait, or by another thread before a barrier
 	AsyncCopyNotWaited
-	Trap // trap or brkpt was executed
+	Trap // the kernel executes trap or brkpt
 	// warps wait at barriers that no running warp can complete
 	Deadlock
-	Runaway // a warp exceeded Launch.MaxSteps
+	Runaway // a warp executes more than Launch.MaxSteps instructions
 	// the launch itself is invalid (sizes, parameters, target)
 	BadLaunch
 	ReadOnly // a store to constant or parameter memory
-	// a call of an address without a function, or a call that exceeds the stack
+	// a call of an address without a function, or a call that exceeds the largest stack
 	BadCall
-	GlobalRace // two unordered accesses to one byte of global memory, one of them a write
+	GlobalRace // two accesses to one byte of global memory are unordered, and one is a write
 )
 
 var faultNames = [...]string{
@@ -52,24 +52,27 @@ func (k FaultKind) String() string {
 	return fmt.Sprintf("FaultKind(%d)", uint8(k))
 }
 
-// Site is a line of a kernel's PTX text that one thread executed.
+// Site is a line of a kernel's PTX text with the thread that executed it.
 type Site struct {
-	Line   int       // line of the PTX text, from 1
-	Source string    // text of the PTX line, trimmed
-	Thread [3]uint32 // index of the thread in its block, %tid
+	Line   int    // line of the PTX text, from 1
+	Source string // text of the PTX line, trimmed
+	// Thread is %tid, the index of the thread in its block.
+	Thread [3]uint32
 }
 
 // Fault is a mistake of a kernel, with its line and thread. It is the error of Launch.Run.
 type Fault struct {
 	Kind   FaultKind
 	Kernel string
-	Line   int       // line of the PTX text, counted from 1; 0 for BadLaunch
-	Source string    // text of the PTX line, trimmed
-	CTA    [3]uint32 // index of the block, %ctaid
-	Thread [3]uint32 // index in the block, %tid, of the first lane that made the mistake
-	Addr   uint64    // the address, 0 if there is none
+	Line   int    // line of the PTX text, counted from 1; 0 for BadLaunch
+	Source string // text of the PTX line, trimmed
+	// CTA is %ctaid, the index of the block.
+	CTA [3]uint32
+	// Thread is %tid of the first lane with this fault.
+	Thread [3]uint32
+	Addr   uint64 // address of the access; 0 if there is none
 	Msg    string
-	Other  *Site // the earlier access, for races and cp.async
+	Other  *Site // the earlier access of a race, or the cp.async; otherwise nil
 }
 
 // Error describes the fault in one sentence.

@@ -18,9 +18,10 @@ const (
 
 // format describes a binary interchange format of at most 64 bits.
 type format struct {
-	prec  int // significand bits, the hidden one included
-	ebits int // exponent bits
-	low   int // unused low bits (tf32)
+	// prec is the number of bits of the significand, including the hidden one.
+	prec  int
+	ebits int // number of bits of the exponent
+	low   int // number of unused low bits (tf32)
 	nan   uint64
 }
 
@@ -59,7 +60,8 @@ func (f *format) round(neg bool, mant uint64, exp int, sticky bool, mode roundin
 	if e < emin {
 		keep -= emin - e
 	}
-	var q, cut uint64 // q is the kept significand; cut has the bits cut off, left-aligned
+	// q is the significand after rounding. cut has the bits that were cut off, left-aligned.
+	var q, cut uint64
 	switch {
 	case keep >= 1:
 		q = mant >> (64 - keep)
@@ -90,7 +92,7 @@ func (f *format) round(neg bool, mant uint64, exp int, sticky bool, mode roundin
 	if e >= emin {
 		biased = uint64(e+emax)<<(f.prec-1) + q - 1<<(f.prec-1)
 	} else {
-		biased = q // a carry out of the fraction gives the smallest normal number without further work
+		biased = q // a carry out of the fraction already gives the bits of the smallest normal number
 	}
 	inf := uint64(1<<f.ebits-1) << (f.prec - 1)
 	if biased >= inf {
@@ -189,8 +191,8 @@ func ftz32(f float32) float32 {
 	return f
 }
 
-// addOdd returns x+y rounded to odd at 53 bits. Rounding it once more, to at most 51 bits, gives
-// the correctly rounded sum.
+// addOdd returns x+y, rounded to odd at 53 bits: if the sum is not exact, its last bit is 1.
+// Rounding it once more, to at most 51 bits, gives the correctly rounded sum.
 func addOdd(x, y float64) float64 {
 	s := x + y
 	if math.IsInf(s, 0) || s != s {
@@ -217,7 +219,8 @@ func divOdd(x, y float64) float64 {
 	}
 	r := math.FMA(-q, y, x) // exact for quotients of float32 values
 	if b := math.Float64bits(q); r != 0 && b&1 == 0 {
-		if (r > 0) == (y > 0) == (q > 0) { // whether the exact quotient is further from zero than q
+		// This compares whether the exact quotient is further from zero than q.
+		if (r > 0) == (y > 0) == (q > 0) {
 			b++
 		} else {
 			b--
@@ -227,9 +230,9 @@ func divOdd(x, y float64) float64 {
 	return q
 }
 
-// fma32 returns a·b+c rounded once. The product of two float32 is exact in float64. Two kinds of
-// sums need the slow path: sums on a rounding boundary of float32, and sums in the subnormal range,
-// which may be on such a boundary.
+// fma32 returns a·b+c rounded once. The product of two float32 is exact in float64. Sums on a
+// rounding boundary of float32 need a slow computation. Sums in the subnormal range may be on such
+// a boundary.
 func fma32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	s := p + float64(c)
@@ -246,7 +249,7 @@ func fmaNarrow(f *format, a, b, c float32) uint64 {
 
 // toInt converts a float of type st to an integer of type t: it rounds to an integral value and
 // saturates. For NaN it returns 0, unless the source is .f64 or the result has 64 bits. In these
-// cases it returns the value whose top bit alone is set (PTX ISA, cvt).
+// cases it returns an integer with only the highest bit set (PTX ISA, cvt).
 func toInt(x float64, st, t Type, mode rounding) uint64 {
 	if x != x {
 		if st == F64 || t.Size() == 8 {
@@ -266,7 +269,7 @@ func toInt(x float64, st, t Type, mode rounding) uint64 {
 	}
 	m := t.mask()
 	if t.signed() {
-		// this sum is exact, except with 64 bits, where it rounds to 2^63 in any case
+		// the sum is exact, except for 64 bits, where it rounds to 2^63 in any case
 		hi := float64(m>>1) + 1
 		switch {
 		case x >= hi:

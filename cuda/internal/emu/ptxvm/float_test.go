@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestNarrowFloats checks that every float16 value converts to float32 and back unchanged. Near all
+// TestNarrowFloats converts every float16 value to float32 and back. It must not change. Near all
 // float16 values, the fast conversions must agree with the general rounding.
 func TestNarrowFloats(t *testing.T) {
 	for u := range uint64(1 << 16) {
@@ -17,7 +17,7 @@ func TestNarrowFloats(t *testing.T) {
 			t.Fatalf("bf16 %#x: %v comes back as %#x", u, b, toBF16(b))
 		}
 		mid := math.Float32bits(f16(u))
-		// offsets around the tie between this value and the next one
+		// offsets around the middle between this value and the next one
 		for _, half := range []uint32{0, 0xfff, 0x1000, 0x1001, 0x1fff} {
 			x := math.Float32frombits(mid + half)
 			if got, want := toF16(x), fmtF16.fromF64(float64(x), rn); got != want {
@@ -33,8 +33,8 @@ func TestNarrowFloats(t *testing.T) {
 	}
 }
 
-// TestRoundingAgainstHardware checks that the general rounding agrees with the processor's
-// conversion from float64 to float32, in all ranges.
+// TestRoundingAgainstHardware compares the general rounding with the processor's conversion from
+// float64 to float32, in all ranges.
 func TestRoundingAgainstHardware(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 500000 {
@@ -59,7 +59,7 @@ func TestRoundingAgainstHardware(t *testing.T) {
 	}
 }
 
-// TestApproximationBounds checks the approximations against the error bounds of the PTX ISA.
+// TestApproximationBounds compares the errors of the approximations with the bounds of the PTX ISA.
 func TestApproximationBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	uniform := func(lo, hi float64) float32 { return float32(lo + (hi-lo)*r.Float64()) }

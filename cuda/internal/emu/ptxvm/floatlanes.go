@@ -2,7 +2,7 @@ package ptxvm
 
 import "math"
 
-// This file has the floating-point lane operations. Each result is rounded once to its type.
+// Floating-point operations on the lanes of a warp. Each result is rounded once to its type.
 // Products are converted explicitly, so that Go never fuses them with additions.
 
 func addF32(d, a, b, _ *lanes) {
@@ -66,8 +66,8 @@ func minF32(d, a, b, _ *lanes) {
 	}
 }
 
-// max32 returns the larger operand. It drops a NaN, takes +0 as larger than -0, and returns the
-// canonical NaN for two NaNs.
+// max32 returns the larger operand. If one operand is NaN, it returns the other one. It treats +0
+// as larger than -0, and returns the canonical NaN for two NaNs.
 func max32(x, y float32) float32 {
 	switch {
 	case x > y:
@@ -128,8 +128,8 @@ func minMax64(a, b float64, wantMax bool) float64 {
 	return math.Min(a, b)
 }
 
-// liftF32 returns the lane operation of f, with flushing of subnormals and with saturation if
-// wanted.
+// liftF32 returns the operation of f on lanes, with flushing of subnormals if ftz is true, and with
+// saturation if sat is true.
 func liftF32(f f32Op, ftz, sat bool) laneFn {
 	return func(d, a, b, c *lanes) {
 		for l := range d {
@@ -149,7 +149,8 @@ func liftF32(f f32Op, ftz, sat bool) laneFn {
 	}
 }
 
-// signF32 returns the lane operation of abs or neg. It changes the sign bit and keeps NaN payloads.
+// signF32 returns the operation of abs or neg on lanes. It changes only the sign bit, also of a
+// NaN.
 func signF32(name string, ftz bool) laneFn {
 	return lift1(func(a uint64) uint64 {
 		if ftz {
@@ -181,9 +182,9 @@ func liftF64(f f64Op) laneFn {
 	}
 }
 
-// narrowFloat describes arithmetic of the two 16-bit formats. The arithmetic is done in float32:
-// one operation on 8 or 11 bits, followed by one more rounding, equals a single rounding (24 >=
-// 2p+2). This does not hold for fma.
+// narrowFloat describes arithmetic of a 16-bit float format. The arithmetic is done in float32.
+// Except for fma, rounding the float32 result to 8 or 11 bits gives the correctly rounded result,
+// because 24 ≥ 2p+2.
 type narrowFloat struct {
 	f    *format
 	to   func(uint64) float32

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// node is a part of a random structured program over four registers. The program is printed as PTX,
+// node is a part of a random structured program on four registers. The program is printed as PTX,
 // and also runs in Go, thread by thread.
 type node interface {
 	print(p *printer)
@@ -207,9 +207,9 @@ func randomBlock(r *rand.Rand, depth int, inLoop bool) program {
 	return b
 }
 
-// TestRandomControlFlow checks that each thread computes what it would compute alone, whatever the
-// control flow is. All remaining threads must meet at the end: otherwise the final barrier and
-// shuffle fault.
+// TestRandomControlFlow runs programs with random control flow. Each thread must compute what it
+// would compute alone. All remaining threads must meet at the end, because the final barrier and
+// shuffle would fault otherwise.
 func TestRandomControlFlow(t *testing.T) {
 	const threads = 80
 	for seed := range uint64(400) {

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// The kernels of testdata/foreign are ours, but foreign compilers made their PTX. The tests compare
-// their results with those of Go code. This reveals a misreading of the PTX ISA that this package
-// and the library's kernels might share.
+// The kernels of testdata/foreign were written for these tests, but other compilers made their PTX.
+// The tests compare their results with those of Go code. This would reveal a wrong understanding of
+// the PTX ISA that this package and the library's kernels share.
 
 var foreignModules sync.Map
 
@@ -76,7 +76,8 @@ func (d *device) start(module, entry string, s shape, params ...any) {
 	}
 	l := Launch{Entry: e, Grid: s.grid, Block: s.block, DynShared: s.dyn, Params: raw, Mem: d.mem, SM: max(m.Target(), 80), MaxSteps: 1 << 20, Workers: s.workers}
 	if s.workers > 0 {
-		l.MaxSteps = 1 << 28 // blocks wait for each other, which can take long on a busy machine
+		// Blocks wait for each other, which may take long on a busy machine.
+		l.MaxSteps = 1 << 28
 	}
 	if _, err := l.Run(); err != nil {
 		d.t.Fatalf("%s, %s: %v", module, entry, err)
@@ -109,8 +110,8 @@ func (d *device) read(addr uint64, n, size int) []uint64 {
 	return v
 }
 
-// table runs an entry whose thread i reads row i of the inputs. It compares the results of each row
-// with the results of want for that row.
+// table runs a kernel whose thread i reads row i of the inputs. It compares the results of each row
+// with those of the function want.
 func table(t *testing.T, module, entry string, size int, inputs [][]uint64, same func(j int, got, want uint64) bool, want func(row []uint64) []uint64) {
 	t.Helper()
 	d := newDevice(t)

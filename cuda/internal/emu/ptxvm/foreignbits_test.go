@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// field returns the bit field of a value: the n bits of a that begin at bit pos. As the ISA defines
-// it, bits beyond the register are copies of the sign bit, or zero if the field is unsigned.
+// field returns the n bits of a that begin at bit pos. As the ISA defines it, bits beyond the
+// register are copies of the sign bit, or zero if the field is unsigned.
 func field(a uint64, pos, n, width uint, signed bool) uint64 {
 	var v big.Int
 	v.SetUint64(a)
@@ -75,7 +75,8 @@ func bits32Row(row []uint64) (out []uint64) {
 	ab := uint64(b)<<32 | uint64(a)
 	n, k := c&31, min(c, 32)
 	add(bits.Reverse32(a), uint32(bits.OnesCount32(a)), uint32(bits.LeadingZeros32(a)), ffs)
-	// __byte_perm uses three bits for each byte. The compiler's code must ignore the fourth.
+	// The function __byte_perm uses three bits for each byte. The compiler's code must ignore the
+	// fourth.
 	add(fromBytes(by[c&7], by[c>>4&7], by[c>>8&7], by[c>>12&7]))
 	add(uint32(ab<<n>>32), uint32(ab>>n))
 	add(uint32(ab<<k>>32), uint32(ab>>k))
@@ -98,7 +99,7 @@ func bits32Row(row []uint64) (out []uint64) {
 	s := c & 63
 	add(a<<s, a>>s, uint32(int32(a)>>s))
 	bp, cp := uint(b&63), uint(c&63)
-	// the ISA says that a signed field of no bits is 0
+	// the ISA says that a signed field of 0 bits is 0
 	add(uint32(field(uint64(a), bp, cp, 32, false)))
 	add(uint32(field(uint64(a), bp, cp, 32, true)))
 	add(uint32(insert(uint64(a), uint64(b), cp, uint(a&63), 32)))

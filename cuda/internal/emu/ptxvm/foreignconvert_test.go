@@ -5,13 +5,14 @@ import (
 	"testing"
 )
 
-// This file computes the expected results of convert.cu and halves.cu. See foreignfloats_test.go
-// for the arithmetic.
+// The expected results of convert.cu and halves.cu. The exact arithmetic is in
+// foreignfloats_test.go.
 
 // integral rounds a finite number to an integer.
 func integral(r *big.Rat, mode string) *big.Int {
 	q, rest := new(big.Int), new(big.Int)
-	q.DivMod(r.Num(), r.Denom(), rest) // rounds down, so that rest ≥ 0
+	// DivMod rounds down, so that rest ≥ 0.
+	q.DivMod(r.Num(), r.Denom(), rest)
 	half := rest.Lsh(rest, 1).Cmp(r.Denom())
 	up := false
 	switch mode {
@@ -29,8 +30,8 @@ func integral(r *big.Rat, mode string) *big.Int {
 }
 
 // toInteger converts to an integer of n bits, with saturation. If neither the source nor the
-// destination has 64 bits, a NaN becomes 0. Otherwise a NaN becomes the value whose top bit alone
-// is set (PTX ISA, cvt).
+// destination has 64 bits, a NaN becomes 0. Otherwise a NaN becomes an integer with only the
+// highest bit set (PTX ISA, cvt).
 func (f ieee) toInteger(v uint64, n uint, signed bool, mode string) uint64 {
 	mask := ^uint64(0) >> (64 - n)
 	lo, hi := new(big.Int), new(big.Int).SetUint64(mask)
@@ -101,7 +102,7 @@ func (g ieee) fromInteger(x *big.Int, mode string) uint64 {
 
 var half = big.NewRat(1, 2)
 
-// away rounds v to an integral value, with ties away from zero.
+// away rounds v to an integral value, with halves away from zero.
 func (f ieee) away(v uint64) uint64 {
 	if f.isNaN(v) {
 		return f.nan()
@@ -302,7 +303,7 @@ func (f ieee) halfRow(row []uint64) (out []uint64) {
 		yes(p)
 	}
 	yes(f.isNaN(a))
-	out = append(out, unchecked, unchecked) // hsqrt and hrcp use approximations
+	out = append(out, unchecked, unchecked) // hsqrt and hrcp are approximations
 	two := func(op func(a, b, c uint64) uint64) {
 		out = append(out, op(lo[0], lo[1], lo[2])|op(hi[0], hi[1], hi[2])<<16)
 	}
@@ -350,8 +351,8 @@ func TestForeignHalves(t *testing.T) {
 				if got == want || want == unchecked {
 					return true
 				}
-				// In both halves, NaNs may differ in their payloads: before compute capability 9.0
-				// the compiler builds some of these operations from float32 or fma.
+				// The payloads of NaNs may differ in both halves. For compute capabilities below
+				// 9.0, the compiler builds some of these operations from float32 or fma.
 				for k := range 2 {
 					g, w := got>>(16*k)&0xffff, want>>(16*k)&0xffff
 					if g != w && !(f.isNaN(g) && f.isNaN(w)) {

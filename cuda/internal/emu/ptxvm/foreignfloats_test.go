@@ -6,17 +6,16 @@ import (
 	"testing"
 )
 
-// This file computes the expected results of floats.cu, convert.cu and halves.cu from exact
-// numbers. A value becomes a rational number, and the operation is done on rational numbers. The
-// result is rounded by comparing it with its two neighbours in the format. The interpreter uses
-// none of this code.
+// The expected results of floats.cu, convert.cu and halves.cu, computed exactly. Values become
+// rational numbers, and operations are done on rational numbers. The result is rounded by comparing
+// it with its two neighbours in the format. The emulator uses none of this code.
 
 // ieee is a binary format.
 type ieee struct {
 	name      string
 	prec      uint // significand bits, including the hidden one
 	exp       uint // exponent bits
-	canonical bool // every NaN that arithmetic produces is all ones except for the sign
+	canonical bool // whether every NaN that arithmetic produces is all ones except for the sign
 }
 
 var (
@@ -265,7 +264,7 @@ func (f ieee) equal(got, want uint64) bool {
 // values returns the format's corner cases, and numbers of every magnitude.
 func (f ieee) values(n int) []uint64 {
 	r := rand.New(rand.NewPCG(5, uint64(f.width())))
-	min := uint64(1) << (f.prec - 1) // smallest normal
+	min := uint64(1) << (f.prec - 1) // bits of the smallest normal number
 	v := []uint64{0, f.sign(), 1, f.sign() | 3, min - 1, min, f.sign() | (min + 1), f.one(), f.sign() | f.one(), f.one() + 1, f.one() - 1, f.inf() - 1, f.inf(), f.sign() | f.inf(), f.inf() | 1<<(f.prec-2)}
 	for range n {
 		v = append(v, r.Uint64()&(f.sign()<<1-1))
@@ -300,8 +299,8 @@ func (f ieee) floatRow(flush bool) func(row []uint64) []uint64 {
 		each(func(m string) uint64 { return f.div(a, b, m) })
 		each(func(m string) uint64 { return f.sqrt(a, m) })
 		each(func(m string) uint64 { return f.div(f.one(), a, m) })
-		// mul.f32 and add.f32 without a rounding: the assembler may fuse them, the interpreter does
-		// not
+		// the assembler may fuse mul.f32 and add.f32 without a rounding modifier, but the emulator
+		// does not
 		if f == binary32 {
 			add(f.add(fl(f.mul(a, b, "rn")), c, "rn"))
 			add(f.add(a, fl(f.mul(b, c, "rn"))^f.sign(), "rn"))
@@ -316,7 +315,7 @@ func (f ieee) floatRow(flush bool) func(row []uint64) []uint64 {
 		add(f.div(a, b, "rn"))
 		add(f.sqrt(a, "rn"))
 		if f == binary32 {
-			out = append(out, unchecked) // fmodf of the library is tested with maths.cu
+			out = append(out, unchecked) // maths.cu tests fmodf of the library
 			add(f.saturate(f.mul(a, b, "rn")))
 		}
 		o := f.order(a, b)

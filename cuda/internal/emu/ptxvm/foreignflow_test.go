@@ -243,7 +243,7 @@ func TestForeignMemory(t *testing.T) {
 			rows[i] = []uint64{uint64(from[k]), uint64(primes[x&15] + uint32("ptx!?\x00"[x%6])), math.Float64bits([]float64{0.5, -1.25, 3, 1e300}[x&3]), uint64(factorials[3+x%4]),
 				0, uint64(bit(k == 0 || k == 4)), uint64(bit(k == 1)), uint64(bit(k == 2)), uint64(x), p[(x+1)%n], uint64(3 * x)}
 			if k == 3 {
-				// GPUs differ in whether constant memory has global addresses
+				// GPUs differ in whether constant memory has generic addresses
 				rows[i][5] = anyConst
 			}
 		}
@@ -303,7 +303,7 @@ func TestForeignMemory(t *testing.T) {
 			o[16+o[0]%3] = 77
 			f := math.Float32frombits(binary.LittleEndian.Uint32(o[20:]))
 			binary.LittleEndian.PutUint32(o[20:], math.Float32bits(2*f))
-			o[1], o[19], c[1], c[19] = 0, 0, 0, 0 // padding
+			o[1], o[19], c[1], c[19] = 0, 0, 0, 0 // padding, which is not compared
 			if string(o) != string(c) {
 				t.Fatalf("%s structs: object %d is %x, want %x", m, i, c, o)
 			}

@@ -6,10 +6,9 @@ import (
 	"testing"
 )
 
-// TestForeignMaths compares mathematical functions with Go's. Functions that CUDA's library builds
-// from ordinary arithmetic must have at most the error that CUDA's documentation gives, in units in
-// the last place. Functions that use approximate instructions must have at most the error that the
-// documentation gives for these instructions.
+// TestForeignMaths compares mathematical functions with Go's. Their errors must not exceed those in
+// CUDA's documentation. For functions that use approximate instructions, these are the errors of
+// the instructions. For all others, they are in units in the last place.
 func TestForeignMaths(t *testing.T) {
 	n := 500
 	if testing.Short() {

@@ -132,7 +132,7 @@ func TestForeignTiles(t *testing.T) {
 			}
 			out := d.alloc(8*256, "d")
 			if c.entry == "wmma_f16_shared" {
-				want = transposed(want, 16, 16) // the kernel stores it in column order
+				want = transposed(want, 16, 16) // the kernel stores the product in column order
 			}
 			d.start(m, c.entry, line(1, 32), d.numbers(a, c.in, "a"), d.numbers(b, c.in, "b"), d.numbers(add, c.acc, "c"), out)
 			d.wantNumbers(sm+" "+c.entry, out, c.acc, want, 0)
@@ -206,8 +206,8 @@ func TestForeignTiles(t *testing.T) {
 		ints := make([]float64, 128)
 		for i := range 16 {
 			for j := range 8 {
-				// each element's sum starts with a number from 1 to 4, which depends on the
-				// element's index in the fragment
+				// the sum of each element starts with a number from 1 to 4, which depends on its
+				// index in the fragment
 				s := float64(i/8*2 + j%2 + 1)
 				for k := range 32 {
 					s += float64(int8(ka[i*32+k])) * float64(kb[j*32+k])
@@ -222,8 +222,8 @@ func TestForeignTiles(t *testing.T) {
 	}
 }
 
-// TestForeignTriton runs kernels that Triton compiled from its own language. They use mma, ldmatrix
-// and cp.async as Triton's authors understand the ISA.
+// TestForeignTriton runs kernels that Triton compiled. They use mma, ldmatrix and cp.async as
+// Triton's authors understand the ISA.
 func TestForeignTriton(t *testing.T) {
 	raw, err := os.ReadFile("testdata/foreign/triton.json")
 	if err != nil {

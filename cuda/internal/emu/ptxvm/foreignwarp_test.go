@@ -17,7 +17,7 @@ func TestForeignWarps(t *testing.T) {
 				p[i] &= 0x7fffffff
 			}
 			if i/32 == 2 {
-				p[i] = uint64(i & 1 * 77) // the votes vote.all and vote.any differ in one warp only
+				p[i] = uint64(i & 1 * 77) // vote.all and vote.any differ in one warp only
 			}
 		}
 		in, out := d.words(p, 4, "in"), d.results(n, 31)
@@ -192,8 +192,8 @@ func TestForeignAtomics(t *testing.T) {
 		in := d.words(p, 4, "in")
 		d.start("atomics."+sm, "atomics", line(blocks, threads), in, ag, ag64, af, ad, ah, out, n)
 
-		// cells returns the final contents of the memory cells, after atomics with the values in p.
-		// The atomics may run in any order.
+		// cells returns the final contents of the memory cells, after atomic operations with the
+		// values in p. They may run in any order.
 		cells := func(p []uint64, first int) (c []uint64, w []uint64) {
 			c, w = slices.Clone(start), slices.Clone(start64)
 			for i, x := range p {

@@ -13,14 +13,13 @@ type function struct {
 	index  int // index in Module.functions
 	params []*variable
 	rets   []*variable
-	size   int // bytes of the frame
+	size   int // size of the frame in bytes
 	stmts  []stmt
 	scopes []*scope
-	body   bool // the function is defined, not only declared
+	body   bool // whether the function is defined, and not only declared
 }
 
-// link is an address of a variable or function, which occurs among the initial values of a
-// variable.
+// link is an address of a variable or function among the initial values of a variable.
 type link struct {
 	at   int // offset of the address in the variable that contains it
 	name string
@@ -28,7 +27,7 @@ type link struct {
 	line int
 }
 
-// address returns the value of a pointer to the function. No memory has that address.
+// address returns the value of a pointer to the function. No memory has this address.
 func (f *function) address() uint64 { return uint64(5)<<windowShift | uint64(f.index+1)<<4 }
 
 func (m *Module) function(name string) *function { return m.funcByName[name] }
@@ -132,7 +131,7 @@ func (p *parser) call() []operand {
 	return []operand{rets, target, args}
 }
 
-// lists parses a directive that a label precedes.
+// lists parses a directive that follows a label: a list of targets or a prototype.
 func (p *parser) lists(sc *scope, label string) bool {
 	switch {
 	case p.accept(".branchtargets"):
@@ -227,7 +226,7 @@ func (l *link) resolve(m *Module, globals map[*variable]uint64) uint64 {
 // body is the copy of a function in an entry.
 type body struct {
 	fn         *function
-	start, end int32 // indices of the first instruction and of the last, a kReturn
+	start, end int32 // indices of the first instruction and of the last one, which is a kReturn
 	regs       []int32
 	preds      []int32
 }
@@ -275,8 +274,8 @@ func (d *decoder) functions() {
 	d.fn = nil
 }
 
-// maxCopied bounds the instructions, registers and blocks of the copies of functions in all entries
-// of a module together.
+// maxCopied is the largest number of instructions, registers and blocks in the copies of functions
+// in all entries of a module together.
 const maxCopied = 1 << 20
 
 // reach returns the entry's copy of a function, and queues the function for decoding if there is no
@@ -350,7 +349,7 @@ func sameSizes(a, b []*variable) bool {
 	return slices.EqualFunc(a, b, func(a, b *variable) bool { return a.size == b.size })
 }
 
-// maxTargets bounds the number of targets of all brx.idx of an entry together.
+// maxTargets is the largest number of targets of all brx.idx instructions of an entry together.
 const maxTargets = 1 << 20
 
 // jumpTable decodes brx.idx index, list.

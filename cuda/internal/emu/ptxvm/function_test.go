@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// calling lists modules with functions, lists of targets and other things that few kernels have.
-// Each stores to out[tid].
+// calling lists modules with functions, lists of targets and other rare features. Each stores its
+// results to out[tid].
 var calling = map[string]string{
 	"table": `
 .visible .entry k(.param .u64 out)
@@ -128,7 +128,7 @@ func TestCalling(t *testing.T) {
 	}
 }
 
-// TestCallingAssembles checks that the real assembler accepts the modules of the map calling too.
+// TestCallingAssembles checks that the real assembler also accepts these modules.
 func TestCallingAssembles(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {

@@ -3,7 +3,7 @@ package ptxvm
 import "math/bits"
 
 // Lanes that have taken different branches form groups, which run one after the other. If a group
-// reaches an instruction that needs lanes of a second group, the second group runs first. The lanes
+// reaches an instruction that needs lanes of a second group, the second group runs next. The lanes
 // of the second group may leave the kernel, as after "if (i >= n) return", or reach that
 // instruction.
 

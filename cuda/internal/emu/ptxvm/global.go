@@ -8,8 +8,8 @@ import (
 
 const ready64 = 0x0101010101010101 * shReady
 
-// shadowHas reports whether all bytes of a shadow span have the given bits. The span is 1, 2, 4, 8
-// or 16 bytes long.
+// shadowHas reports whether all bytes of a span of the shadow have the given bit. The span is 1, 2,
+// 4, 8 or 16 bytes long.
 func shadowHas(s []byte, size int, bit uint64) bool {
 	want := bit * 0x0101010101010101
 	switch size {
@@ -114,7 +114,7 @@ func (w *warp) coalesce(m uint32, total int, writes bool) {
 	}
 }
 
-// Kernels may race on global memory (two blocks that set the same flag). Such a race is not a bug
+// Kernels may race on global memory, for example if two blocks set the same flag. That is no defect
 // of the emulator, so Go's race detector does not check these functions.
 
 //go:norace
@@ -176,7 +176,8 @@ func (w *warp) storeGlobal(in *inst, m uint32) {
 	if w.cta.blocks != nil {
 		w.trackGlobal(in, m, total, true, false)
 	}
-	var same uint32 // lanes whose bytes the store does not change
+	// same holds the lanes whose bytes the store does not change.
+	var same uint32
 	if x.n == 1 && x.size == 4 {
 		v := &w.r[x.vec[0]]
 		for rest := m; rest != 0; rest &= rest - 1 {
@@ -228,7 +229,7 @@ func (w *warp) storeGlobal(in *inst, m uint32) {
 	w.stored(in, m, total, same)
 }
 
-// keeps reports whether a store writes the values that a lane's bytes already have.
+// keeps reports whether a store writes the values that the bytes of a lane already have.
 func (w *warp) keeps(x *extra, l int, r *region, off uint64, total int) bool {
 	if r.shadow != nil && !shadowHas(r.shadow[off:off+uint64(total)], total, shReady) {
 		return false
@@ -242,7 +243,7 @@ func (w *warp) keeps(x *extra, l int, r *region, off uint64, total int) bool {
 	return true
 }
 
-// stored records a store for the detector of races within the block.
+// stored records a store for the search for races within the block.
 func (w *warp) stored(in *inst, m uint32, total int, same uint32) {
 	if w.cta.watch {
 		w.touch(m, total, kindOf(in.x), true, same)

@@ -14,35 +14,40 @@ import (
 // for shared memory (race.go).
 
 const (
-	maxTouches = 4096 // when a list of touches has this length, the detector replays it
-	racePieces = 64   // number of words of global memory that share one history
-	keepPieces = 1024 // histories kept for the next interval
+	maxTouches = 4096 // largest number of recorded accesses, after which they are replayed
+	racePieces = 64   // number of words of global memory with a common history
+	keepPieces = 1024 // largest number of histories that are reused in the next interval
 )
 
-// touch is one access of a warp.
+// touch is one access of a warp, recorded for a later check.
 type touch struct {
-	lo, hi uint64 // the bytes of all lanes lie in [lo, hi)
-	step   uint64 // lane l begins at lo+l·step, if there is no list of addresses
-	list   int32  // index of the list of addresses, plus 1; 0 if there is none
-	view   int32  // index of the warp's view, plus 1; 0 if the warp had learned nothing yet
-	pc     int32  // index of the instruction, plus 1
-	mask   uint32
-	same   uint32 // lanes whose bytes the access does not change
-	epoch  uint32
-	base   uint32
-	warp   uint16
-	size   uint8 // bytes that each lane accesses
-	kind   accessKind
-	write  bool
+	// All bytes that the lanes access lie in [lo, hi).
+	lo, hi uint64
+	// If there is no list of addresses, lane l accesses memory from lo+l·step on.
+	step uint64
+	// list is the index of the list of addresses plus 1, or 0 if there is none.
+	list int32
+	// view is the index of the warp's view plus 1. It is 0 if the warp did not know about other
+	// accesses yet.
+	view  int32
+	pc    int32 // index of the instruction, plus 1
+	mask  uint32
+	same  uint32 // mask of the lanes whose bytes the access does not change
+	epoch uint32
+	base  uint32
+	warp  uint16
+	size  uint8 // bytes that each lane accesses
+	kind  accessKind
+	write bool
 }
 
-// apart reports whether the step shows that the lanes touch different bytes.
+// apart reports whether step shows that different lanes access different bytes.
 func (t *touch) apart() bool {
 	return t.list == 0 && (t.step >= uint64(t.size) || t.mask&(t.mask-1) == 0)
 }
 
-// sameBytesPerLane reports whether each lane touches the same bytes in both accesses, and no bytes
-// that another lane touches.
+// sameBytesPerLane reports whether each lane accesses the same bytes in both accesses, and no bytes
+// of another lane.
 func (t *touch) sameBytesPerLane(o *touch) bool {
 	return t.warp == o.warp && t.lo == o.lo && t.step == o.step && t.size == o.size && t.apart() && o.apart()
 }
@@ -53,20 +58,24 @@ type view struct {
 	pair *[32][32]uint32
 }
 
-// globalLog records the accesses of the running block in this interval.
+// globalLog records the accesses of the running block since the last barrier of all its threads (an
+// interval).
 type globalLog struct {
 	touches []touch
 	lists   [][32]uint64
 	views   []view
 	writes  []span
-	written int  // number of write accesses
-	ended   bool // a warp that accessed memory has left the kernel, so no later barrier orders them
+	written int // number of write accesses
+	// ended says that a warp with accesses has left the kernel, so that no later barrier orders
+	// them.
+	ended bool
 
-	played   bool // the first touches of the interval were already replayed into the pieces
+	// played says that earlier accesses of the interval were already replayed into the histories.
+	played   bool
 	pieces   map[uint64]*history
 	spare    []*history
 	readers  readers
-	clocks   clocks   // clocks of the touch that replayTouches is recording
+	clocks   clocks   // clocks of the access that replayTouches is recording
 	noClocks []uint32 // clocks of a warp that knows nothing about other warps
 }
 
@@ -122,7 +131,7 @@ func (w *warp) touch(m uint32, total int, kind accessKind, write bool, same uint
 	g.touches = append(g.touches, t)
 }
 
-// storeView stores a copy of the clocks, with what the warp has learned within the interval.
+// storeView stores a copy of the warp's clocks, with what it has learned within the interval.
 func (g *globalLog) storeView(w *warp) {
 	v := view{vc: slices.Clone(w.vc)}
 	if w.pair != nil {
@@ -133,7 +142,7 @@ func (g *globalLog) storeView(w *warp) {
 	w.view, w.unseen = int32(len(g.views)), false
 }
 
-// end checks the accesses of the interval and ends it.
+// end checks the accesses of the interval for races and starts a new interval.
 func (g *globalLog) end(c *cta) {
 	if g.played || g.written > 0 && g.overlaps() {
 		g.replayTouches(c, g.mergedWrites())
@@ -141,7 +150,7 @@ func (g *globalLog) end(c *cta) {
 	g.drop(c)
 }
 
-// drop discards the accesses of the interval without a check.
+// drop discards the accesses of the interval without checking them.
 func (g *globalLog) drop(c *cta) {
 	g.touches, g.lists, g.written, g.ended = g.touches[:0], g.lists[:0], 0, false
 	clear(g.views)
@@ -161,8 +170,8 @@ func (g *globalLog) drop(c *cta) {
 	}
 }
 
-// overlaps sorts the writes by address. It reports whether a range is touched twice, except by
-// accesses in which each lane touches its own bytes again.
+// overlaps sorts the writes by address. It reports whether some bytes are accessed twice, except by
+// accesses in which each lane accesses its own bytes again.
 func (g *globalLog) overlaps() bool {
 	g.writes = g.writes[:0]
 	sorted := true
@@ -183,8 +192,8 @@ func (g *globalLog) overlaps() bool {
 			return true
 		}
 	}
-	// The writes are now sorted. They do not overlap, except for neighbours in the list that write
-	// the same bytes in each lane.
+	// The writes are now sorted. They do not overlap, except for neighbours in the list in which
+	// each lane writes the same bytes.
 	for i := range g.touches {
 		t := &g.touches[i]
 		if t.write {
@@ -199,7 +208,7 @@ func (g *globalLog) overlaps() bool {
 	return false
 }
 
-// searchEnd returns the index of the first span that ends after an address. The spans are sorted by
+// searchEnd returns the index of the first span that ends after an address, in a list sorted by
 // end.
 func searchEnd(s []span, addr uint64) int {
 	lo, hi := 0, len(s)
@@ -230,8 +239,8 @@ func (g *globalLog) mergedWrites() []span {
 	return h
 }
 
-// replayTouches records the touches in the histories of the pieces, and empties the list of
-// touches. If within is not nil, it drops touches outside of these spans.
+// replayTouches records the accesses in the histories, and empties their list. If within is not
+// nil, it ignores accesses outside of these spans.
 func (g *globalLog) replayTouches(c *cta, within []span) {
 	for i := range g.touches {
 		t := &g.touches[i]

@@ -6,22 +6,22 @@ import (
 	"testing"
 )
 
-// These are beginnings of bodies. Register %t is the thread's index, %rd0 is the address of a
-// buffer of 64 words, and %rd1 is the address of word %t of the buffer. A constant whose name
-// begins with "word" sets %rd2 to the address of the word that the name describes.
+// Beginnings of kernels. Register %t is the thread's index, %rd0 is the address of a buffer of 64
+// words, and %rd1 is the address of word %t of the buffer. The constants whose names begin with
+// "word" set %rd2 to the address of another word.
 const (
 	wordOtherLane = "xor.b32 %r1, %t, 1;\n mad.wide.u32 %rd2, %r1, 4, %rd0;\n "
 	wordOtherWarp = "xor.b32 %r1, %t, 32;\n mad.wide.u32 %rd2, %r1, 4, %rd0;\n "
 	firstWarpTo   = "setp.lt.u32 %p1, %t, 32;\n@%p1 bra "
 )
 
-// longLoop reads the thread's own word so often that the list of touches overflows.
+// longLoop reads the thread's own word so often that the list of recorded accesses becomes full.
 var longLoop = fmt.Sprintf("mov.u32 %%r4, 0;\nLOOP: ld.global.u32 %%r5, [%%rd1];\n add.u32 %%r4, %%r4, 1;\n setp.lt.u32 %%p2, %%r4, %d;\n@%%p2 bra LOOP;\n ", maxTouches)
 
 var globalRaces = []struct {
 	name, body string
 	block      uint32
-	words      []string // words of the message; nil if there is no race
+	words      []string // words in the message; nil if there is no race
 }{
 	{"read before barrier", wordOtherWarp + "st.global.u32 [%rd1], %t;\n setp.ge.u32 %p1, %t, 32;\n@%p1 ld.global.u32 %r3, [%rd2]; // HERE", 64, []string{"no barrier", "wrote", "reads"}},
 	{"barrier", wordOtherWarp + "st.global.u32 [%rd1], %t;\n bar.sync 0;\n ld.global.u32 %r3, [%rd2];\n bar.sync 0;\n st.global.u32 [%rd1], %r3;", 64, nil},
@@ -84,7 +84,7 @@ func TestGlobalRaces(t *testing.T) {
 					}
 				}
 				if seed > 0 {
-					continue // in another order of the warps, the fault may be at the second access
+					continue // in another order of the warps, the fault may be at the other access
 				}
 				for _, word := range append(c.words, "buggy", "\"buffer\"") {
 					if !strings.Contains(f.Error(), word) {

@@ -1,12 +1,14 @@
 package ptxvm
 
-// access describes the accesses of a warp to a cell in one epoch.
+// access describes the accesses of a warp to a cell between two of its synchronisations (in one
+// epoch).
 type access struct {
 	epoch uint32
 	lanes uint32
-	pc    int32 // index of the instruction, plus 1; 0 if there was no access
-	warp  uint16
-	kind  accessKind
+	// pc is the index of the instruction plus 1, or 0 if there was no access.
+	pc   int32
+	warp uint16
+	kind accessKind
 }
 
 type accessKind uint8
@@ -14,7 +16,7 @@ type accessKind uint8
 const (
 	plain  accessKind = iota
 	strong            // an atomic, volatile, relaxed, acquire or release access
-	async             // written by cp.async
+	async             // a write by cp.async
 )
 
 // note records a read by one lane.
@@ -31,11 +33,13 @@ func (a *access) note(k *clocks, lane int, pc int32, kind accessKind) {
 	}
 }
 
-// cell is the history of one word. If a word is accessed in parts, each of its bytes has a cell.
+// cell is the history of accesses to one word. If a word is accessed in parts, each of its bytes
+// has a cell.
 type cell struct {
-	w    access
-	r    access
-	many int32 // index into readers, plus 1, if more than one warp has read the cell
+	w access
+	r access
+	// If several warps have read the cell, many is its index in readers plus 1.
+	many int32
 }
 
 // readers holds the reads of cells that several warps have read. For each such cell it has a set,
@@ -48,7 +52,7 @@ type readers struct {
 // warpReads returns the reads of a warp, for a cell with many readers.
 func (s *readers) warpReads(c *cell, warp int) *access { return &s.list[int(c.many-1)*s.nwarps+warp] }
 
-// add begins the set of readers of a cell.
+// add adds a set of readers for a cell.
 func (s *readers) add(c *cell) {
 	n := len(s.list)
 	if n+s.nwarps <= cap(s.list) {
@@ -65,8 +69,8 @@ func (s *readers) add(c *cell) {
 // if there is none.
 type history struct {
 	cells   []cell
-	split   []bool // words that are tracked by byte
-	parts   []cell // four cells for each word, allocated at first use
+	split   []bool // for each word, whether its bytes are tracked separately
+	parts   []cell // four cells for each word, allocated when they are first needed
 	readers *readers
 }
 
@@ -143,10 +147,9 @@ func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessK
 	return nil, ""
 }
 
-// readQuick records a read of one word by several lanes if no search is needed. No search is needed
-// under two conditions. The last write must be ordered before the reads of all these lanes. And the
-// cell must have a set of readers already, or all its recorded reads must be by this warp.
-// readQuick reports whether it has recorded the read.
+// readQuick records a read of one word by several lanes in simple cases, and reports whether it
+// did. The last write must be ordered before the reads of all these lanes. In addition, the cell
+// must have a set of readers already, or only reads by this warp.
 func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind accessKind) bool {
 	if c.w.pc != 0 {
 		if int(c.w.warp) != k.self {
@@ -189,7 +192,7 @@ func (k *clocks) allOrdered(a *access, lane uint32) bool {
 }
 
 // writeQuick records a write if the last write and the reads after it are known to be ordered
-// before the new write. It does not handle a cell with a set of readers. It reports whether it has
+// before the new write. It does not handle cells with a set of readers. It reports whether it has
 // recorded the write.
 func (k *clocks) writeQuick(c *cell, lane uint32, pc int32, kind accessKind) bool {
 	if c.many != 0 || !k.allOrdered(&c.w, lane) || !k.allOrdered(&c.r, lane) {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestHostileText parses text that is made to take long, or to exhaust the stack. Parse must refuse
-// it, or parse it in time proportional to its length. If the time grew with the square of the
-// length, the test would not end.
+// TestHostileText parses text that is designed to take long, or to exhaust the stack. Parse must
+// refuse it, or parse it in time proportional to its length. If the time grew with the square of
+// the length, the test would not end.
 func TestHostileText(t *testing.T) {
 	const head = ".version 7.0\n.target sm_80\n.address_size 64\n"
 	many := func(n int, f func(i int) string) string {
@@ -77,8 +77,8 @@ func TestOddAssertion(t *testing.T) {
 	}
 }
 
-// TestFunctionOfTwoEntries checks that decoding a function for one entry does not change it for the
-// next entry.
+// TestFunctionOfTwoEntries calls one function from two entries. Decoding it for the first entry
+// must not change it for the second.
 func TestFunctionOfTwoEntries(t *testing.T) {
 	entry := func(name string) string {
 		return ".entry " + name + "(.param .u64 p)\n{\n.reg .b64 %a; .param .b64 x;\nld.param.u64 %a, [p];\nst.param.b64 [x], %a;\ncall f, (x);\nret;\n}\n"
@@ -116,11 +116,11 @@ func TestFunctionOfTwoEntries(t *testing.T) {
 	}
 }
 
-// TestMbarrierMisuse checks that two kinds of arrivals are faults: those that an mbarrier does not
-// expect, and those that exceed its largest count.
+// TestMbarrierMisuse makes arrivals that an mbarrier does not expect, or that exceed its largest
+// count. Both must be faults.
 func TestMbarrierMisuse(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
-		// the copy adds an expected arrival and arrives once: 1 + 1 - 1
+		// the copy adds one expected arrival and arrives once: 1 + 1 - 1
 		{"cp.async.mbarrier.arrive.shared.b64 [bar];\nmbarrier.arrive_drop.shared.b64 _, [bar], 2;", "expects 1 more"},
 		{"mbarrier.arrive_drop.shared.b64 _, [bar], 1;\nmbarrier.arrive.shared.b64 _, [bar];", "expects 0 more"},
 		{"mbarrier.init.shared.b64 [bar], 1048575;\ncp.async.mbarrier.arrive.shared.b64 [bar];", "more than 1048575 arrivals"},

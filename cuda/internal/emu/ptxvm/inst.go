@@ -14,29 +14,33 @@ const (
 	kSelp               // d = p ? a : b
 	kBranch             // the instruction bra
 	kExit               // the instructions ret (of an entry) and exit
-	kRun                // calls the field run; for every instruction without its own kind
-	kTable              // the instruction brx.idx
-	kCall               // the instruction call
-	kReturn             // end of a function
-	// like kRun, but only when the lanes that the instruction needs have gathered
+	// The field run executes the instruction. It is for all instructions without their own kind.
+	kRun
+	kTable  // the instruction brx.idx
+	kCall   // the instruction call
+	kReturn // end of a function
+	// like kRun, but the instruction waits until the lanes that it needs have gathered
 	kSync
 	kNop
 )
 
 type inst struct {
-	kind   kind
-	not    bool  // guard is negated
-	uni    bool  // the branch is bra.uni
-	fma    bool  // counted in Stats.FMA
-	guard  int32 // predicate slot, 0: none
-	d      int32 // destination register slot
-	a      int32 // source register slots; an unused source is slot 0, the constant zero
-	b      int32
-	c      int32
-	p      int32 // predicate: source of selp, first destination of setp
-	q      int32 // predicate: second destination of setp, 0: none
+	kind  kind
+	not   bool  // whether the guard is negated
+	uni   bool  // whether the branch is bra.uni
+	fma   bool  // whether the instruction counts in Stats.FMA
+	guard int32 // predicate slot of the guard; 0 for no guard
+	d     int32 // destination register slot
+	// Source registers have slots too. An unused source has slot 0, the constant zero.
+	a int32
+	b int32
+	c int32
+	// p is a predicate slot: the source of selp, or the first destination of setp.
+	p int32
+	// q is a predicate slot: the second destination of setp, or 0 for none.
+	q      int32
 	target int32 // branch target
-	rpc    int32 // reconvergence point of a branch, -1: none
+	rpc    int32 // index of the reconvergence point of a branch; -1 for none
 	line   int32
 	alu    func(d, a, b, c *lanes)
 	cmp    func(a, b *lanes) uint32
@@ -46,40 +50,46 @@ type inst struct {
 
 // extra holds the fields that only some instructions need.
 type extra struct {
-	typ     Type
-	space   space
-	off     int64   // address offset
-	size    int     // element bytes
-	vec     []int32 // vector registers, and fragment registers of mma and ldmatrix
-	vb, vc  []int32
-	vd      []int32
-	ext     uint8 // width from which loaded elements are sign-extended, 0: zero-extended
-	strong  bool  // volatile, relaxed, acquire, release: two such accesses do not race
-	release bool  // .release or .acq_rel
-	acquire bool  // .acquire or .acq_rel
-	block   bool  // the access has block scope
+	typ    Type
+	space  space
+	off    int64   // address offset
+	size   int     // size of an element in bytes
+	vec    []int32 // vector registers, and fragment registers of mma and ldmatrix
+	vb, vc []int32
+	vd     []int32
+	// ext is the width from which loaded elements are sign-extended. It is 0 if they are
+	// zero-extended.
+	ext uint8
+	// strong is set for volatile, relaxed, acquire and release accesses. Two such accesses do not
+	// race.
+	strong  bool
+	release bool // the access has the modifier .release or .acq_rel
+	acquire bool // the access has the modifier .acquire or .acq_rel
+	block   bool // the access has block scope
 	mode    uint8
 	combine uint8 // operator of setp.and, setp.or or setp.xor
-	pn      bool  // the combined predicate is negated
+	pn      bool  // whether the combined predicate is negated
 	p       int32
-	count   int32 // slot of the register with the count
+	count   int32 // slot of the register with the number of arrivals
 	hasCnt  bool
 	n       int
-	counted bool    // Stats already include the request
-	whole   bool    // a vector load that uses all elements and extends none
+	counted bool    // whether Stats already include the request
+	whole   bool    // whether a vector load uses all elements and extends none
 	table   []int32 // targets of brx.idx
 	call    *callSite
 	members int32 // slot of the member mask
 	atom    func(old, b, c uint64) uint64
 }
 
-// constSlot is a register slot with the same value in all lanes. The value is constant, or an
-// address that is known at launch.
+// constSlot is a register slot with the same value in all lanes: a constant, or an address that is
+// known at launch.
 type constSlot struct {
-	slot   int32
-	val    uint64
-	global *variable // val is an offset from its address
-	dyn    bool      // val is an offset from the start of dynamic shared memory
+	slot int32
+	val  uint64
+	// If global is not nil, val is an offset from the address of this variable.
+	global *variable
+	// If dyn is true, val is an offset from the start of dynamic shared memory.
+	dyn bool
 }
 
 // special is a special register whose value is stored in a slot when a warp starts.
@@ -111,9 +121,10 @@ const (
 	srMaskGe
 	srDynShared
 	srTotalShared
-	srZero // a cluster's register that is always 0, because an emulated cluster has one block
+	srZero // a register of clusters that is always 0, because an emulated cluster has one block
 	srOne
-	srClock // srClock and the registers after it are read when an instruction uses them
+	// srClock and the registers after it are read when an instruction uses them.
+	srClock
 	srClockHi
 	srClock64
 	srGlobaltimer

@@ -2,8 +2,8 @@ package ptxvm
 
 import "math/bits"
 
-// This file has the integer lane operations. The frequent operations are loops over the lanes. The
-// rare operations are functions of one lane, which are lifted to a warp.
+// Integer operations on the lanes of a warp. The frequent operations are loops over the lanes. The
+// rare ones are functions of one lane, which are applied to each lane.
 
 type laneFn = func(d, a, b, c *lanes)
 
@@ -35,7 +35,7 @@ type integers interface {
 	~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int8 | ~int16 | ~int32 | ~int64
 }
 
-// narrow truncates a value to the width of T, zero-extended.
+// narrow zero-extends a value from the width of T.
 func narrow[T integers](v T) uint64 {
 	switch any(v).(type) {
 	case uint8, int8:
@@ -161,7 +161,7 @@ func zext32(d, a, _, _ *lanes) {
 	}
 }
 
-// This block has the remaining operations, by type.
+// The remaining operations, by type.
 
 func minInt[T integers](d, a, b, _ *lanes) {
 	for l := range d {
@@ -215,8 +215,8 @@ func sadInt[T integers](d, a, b, c *lanes) {
 	}
 }
 
-// byType returns the lane operation for an integer type t. The other arguments are the operations
-// for the individual types.
+// byType returns the operation on lanes for an integer type t. The other arguments are the
+// operations for each type.
 func byType(t Type, u16, s16, u32, s32, u64, s64 laneFn) laneFn {
 	switch t {
 	case U16:

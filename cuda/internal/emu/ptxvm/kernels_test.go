@@ -86,8 +86,8 @@ func TestVectorAdd(t *testing.T) {
 	}
 }
 
-// softmaxSrc has one warp for each row. It computes maximum and sum by butterflies, and has
-// divergent tails if cols is no multiple of 32.
+// softmaxSrc computes the softmax of rows, with one warp for each row. It computes maximum and sum
+// by butterfly shuffles. The lanes diverge at the end of a row if cols is no multiple of 32.
 const softmaxSrc = `.version 7.0
 .target sm_80
 .address_size 64

@@ -17,15 +17,17 @@ type Launch struct {
 	Grid      [3]uint32
 	Block     [3]uint32
 	DynShared uint32 // bytes of dynamic shared memory
-	Params    []byte // packed as for CU_LAUNCH_PARAM_BUFFER: each parameter at its Param.Offset
-	Mem       *Memory
-	SM        int   // compute capability of the device times ten: 80, 90
-	MaxSteps  int64 // instructions that a warp may execute, 0: 67 million
-	// Lines collects counters by line of the PTX text. If it is nil, nothing is collected. Run adds
-	// to the counters.
+	// Params holds the parameters as for CU_LAUNCH_PARAM_BUFFER: each at its Param.Offset.
+	Params []byte
+	Mem    *Memory
+	SM     int // compute capability of the device times ten, such as 80 or 90
+	// MaxSteps is the largest number of instructions that a warp may execute. 0 means 67 million.
+	MaxSteps int64
+	// Lines collects counters for each line of the PTX text. If it is nil, they are not collected.
+	// Run adds to the counters.
 	Lines map[int]*LineStats
-	// Traffic counts the sectors that blocks fetch from beyond a cache. If it is nil, nothing is
-	// counted. Run adds to the counts.
+	// Traffic counts the sectors that pass between the caches of blocks and memory. If it is nil,
+	// they are not counted. Run adds to the counts.
 	Traffic *Traffic
 	// CheckBlocks finds races between blocks on global memory. Blocks then run one by one, which
 	// takes several times as long.
@@ -35,7 +37,7 @@ type Launch struct {
 	Workers int // number of blocks that run at once; 0 means GOMAXPROCS
 }
 
-// Stats counts what a launch did. Requests and instructions are counted per warp.
+// Stats counts what a launch did. A request or instruction of a whole warp counts once.
 type Stats struct {
 	Instructions   int64 // warp instructions issued
 	GlobalLoads    int64 // warp-level global load requests
@@ -48,13 +50,15 @@ type Stats struct {
 	BankConflicts  int64 // cycles that bank conflicts add
 	FMA            int64 // warp-level fused multiply-adds
 	MMA            int64 // warp-level matrix instructions
-	Barriers       int64 // CTA barriers, once for each warp that arrives
+	// Barriers counts barriers of blocks, once for each warp that arrives.
+	Barriers int64
 }
 
-// LineStats counts what one line of the PTX text did. Requests are counted per warp.
+// LineStats counts what one line of the PTX text did. A request or instruction of a whole warp
+// counts once.
 type LineStats struct {
-	Instructions int64 // warp instructions issued
-	// threads that executed the instructions; 32 for each instruction without divergence
+	Instructions int64 // number of instructions that warps have issued
+	// number of threads that executed the instructions; 32 for each instruction without divergence
 	Lanes         int64
 	Sectors       int64 // 32-byte sectors of global memory touched
 	IdealSectors  int64 // 32-byte sectors that the same bytes would need if they were contiguous
@@ -76,8 +80,9 @@ func (s *Stats) add(o *Stats) {
 	s.Barriers += o.Barriers
 }
 
-// Run executes the launch to its end. The error is a *Fault. It is the fault of the lowest block
-// index, for any number of workers. After a fault, memory holds what was written before.
+// Run executes the launch to its end. The error is a *Fault. If several blocks fault, it is the
+// fault of the block with the lowest index, for any number of workers. After a fault, memory holds
+// what was written before.
 func (l *Launch) Run() (Stats, error) {
 	if f := l.validate(); f != nil {
 		return Stats{}, f
@@ -258,7 +263,7 @@ func (m *Module) Load(mem *Memory) (map[*variable]uint64, error) {
 		if err != nil {
 			return nil, err
 		}
-		clear(b) // the ISA says that memory without initial values is zero
+		clear(b) // the ISA says that variables without initial values are zero
 		copy(b, v.init)
 		mem.MarkInitialised(addr, uint64(v.size))
 		g[v] = addr

@@ -55,7 +55,7 @@ func newLexer(src string) *lexer {
 	return l
 }
 
-// fail panics with a *ParseError, from which Parse recovers.
+// fail panics with a *ParseError, which Parse returns as its error.
 func fail(line int, format string, args ...any) {
 	panic(&ParseError{Line: line, Msg: fmt.Sprintf(format, args...)})
 }

@@ -1,6 +1,6 @@
 package ptxvm
 
-// memoryMods processes the space, ordering, scope and cache modifiers of ld and st.
+// memoryMods processes the modifiers of ld and st for the state space, the ordering and the cache.
 func (d *decoder) memoryMods() {
 	x := d.extra()
 	ld := d.base != "st"

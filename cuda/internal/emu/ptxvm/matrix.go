@@ -2,7 +2,7 @@ package ptxvm
 
 import "math/bits"
 
-// fragment returns the slots of a braced list of registers.
+// fragment returns the slots of n registers in braces.
 func (d *decoder) fragment(o operand, n int, t Type) []int32 {
 	if o.kind != okVec || len(o.list) != n {
 		d.fail("%s needs %d registers in braces here", d.stmt.op, n)
@@ -178,8 +178,8 @@ func matrixMultiply(d *decoder) {
 
 // mma multiplies a 16×k tile by a k×8 tile. The elements have the layout of the ISA, "Matrix
 // Fragments for mma.m16n8k16", with g = lane/4 and t = lane%4. Each 32-bit register of the operand
-// a holds row g and columns 2t and 2t+1. Odd registers are 8 rows further down, and the upper half
-// of the registers is 8 columns further right.
+// a holds two elements of row g, in columns 2t and 2t+1. Registers with odd numbers hold the row 8
+// further down. The upper half of the registers holds columns 8 further right.
 func (w *warp) mma(in *inst, m uint32, half bool) {
 	x := in.x
 	w.converged(in, m, ShuffleDivergence)
@@ -191,7 +191,7 @@ func (w *warp) mma(in *inst, m uint32, half bool) {
 	w.requireWritten(in, m, x.vc...)
 	w.cta.stats.MMA++
 	var a [16][16]float32
-	var b [8][16]float32 // the elements of b, by column
+	var b [8][16]float32 // elements of b, by column
 	to := f16
 	if x.typ == BF16 {
 		to = bf16

@@ -1,8 +1,8 @@
 package ptxvm
 
-// An mbarrier object is 64 bits of shared memory whose format the ISA leaves open. In the emulator
-// it has three fields: the arrivals that this phase still expects, the arrivals that each phase
-// expects, and the number of the phase.
+// An mbarrier object is 64 bits of shared memory whose format the ISA does not define. In the
+// emulator it has three fields: the number of arrivals that this phase still expects, the number
+// that each phase expects, and the number of the phase.
 const (
 	mbCount = 1<<20 - 1
 	mbShift = 20
@@ -87,7 +87,8 @@ func mbarrier(d *decoder) {
 			d.require(90, 7, 8)
 		}
 		parity := d.modifier("parity")
-		if len(a) == 4 && op == 5 { // this operand is a time limit, which has no effect
+		// With this form, the last operand is a time limit, which has no effect.
+		if len(a) == 4 && op == 5 {
 			d.src(a[3], U32)
 			a = a[:3]
 		}
@@ -137,7 +138,7 @@ func (w *warp) eachObject(in *inst, m uint32, live bool, f func(l, off int, v ui
 }
 
 // arriveAt counts the arrivals of the lanes of m. Register slot n holds each lane's number of
-// arrivals. The last arrival that the phase expects begins the next phase.
+// arrivals. The last expected arrival starts the next phase.
 func (w *warp) arriveAt(in *inst, m uint32, n int32, drop bool) {
 	s := &w.cta.shared
 	if s.phases == nil {
@@ -173,9 +174,8 @@ func (w *warp) arriveAt(in *inst, m uint32, n int32, drop bool) {
 	}
 }
 
-// mergeClocks merges the clocks vc of other warps, which have arrived, into this warp's clocks.
-// This warp's later accesses are then ordered after the accesses that those warps made before they
-// arrived.
+// mergeClocks merges the clocks vc of warps that have arrived into this warp's clocks. This warp's
+// later accesses are then ordered after the accesses that those warps made before they arrived.
 func (w *warp) mergeClocks(vc []uint32) {
 	e := w.vc[w.id]
 	for i, t := range vc {

@@ -9,21 +9,22 @@ import (
 	"unsafe"
 )
 
-// ErrNoMemory is the error of Memory.Alloc when the memory's limit is reached.
+// ErrNoMemory is the error of Memory.Alloc if the memory's limit would be exceeded.
 var ErrNoMemory = errors.New("ptxvm: out of device memory")
 
-// Shadow bits. Each byte of memory has one byte of shadow.
+// Bits of the shadow. Each byte of memory has one byte of shadow.
 const (
 	shAddressable = 1
 	shInitialised = 2
 	shReady       = shAddressable | shInitialised
-	poison        = 0xFF // a float of any width made of these bytes is NaN
+	poison        = 0xFF // floats of any width that consist of these bytes are NaN
 )
 
 const (
 	smallAlign = 512
 	largeAlign = 2 << 20
-	guardGap   = 1 << 20 // least number of unmapped bytes after an allocation
+	// guardGap is the least number of unmapped bytes after an allocation.
+	guardGap = 1 << 20
 )
 
 // Memory is the global memory of one emulated device. Each byte has a shadow byte with two bits:
@@ -35,22 +36,26 @@ type Memory struct {
 	next   uint64
 	limit  uint64
 	mapped uint64
-	table  atomic.Pointer[[]*region] // sorted by base; replaced by a copy on change
+	table  atomic.Pointer[[]*region] // regions sorted by base; changes replace the list
 	peers  atomic.Pointer[[]Peer]
 }
 
 // region is one mapped range.
 type region struct {
-	base   uint64
-	size   uint64
-	data   []byte
-	shadow []byte // shadow bits; nil in host memory, which is always addressable and initialised
-	home   uint64 // first address of the reserved range in which the region is mapped; 0 if none
+	base uint64
+	size uint64
+	data []byte
+	// shadow has a byte for each byte of memory. It is nil in host memory, which is always
+	// addressable and initialised.
+	shadow []byte
+	// home is the first address of the reserved range in which the region is mapped. It is 0 if
+	// there is none.
+	home   uint64
 	mu     sync.Mutex
 	blocks map[uint64]block // blocks of a pool in this region
 }
 
-// block is one piece of a region that a pool has allocated.
+// block is a part of a region that a pool has allocated.
 type block struct {
 	addr, requested, rounded uint64
 	label                    string
@@ -67,8 +72,9 @@ func NewMemory(base, limit uint64) *Memory {
 
 func roundUp(n, align uint64) uint64 { return (n + align - 1) / align * align }
 
-// Alloc maps size bytes: all addressable, none initialised, and filled with the poison pattern. The
-// address is a multiple of 512, or of 2 MiB if size is at least 2 MiB. The error is ErrNoMemory.
+// Alloc maps size bytes. All of them are addressable, none is initialised, and floats in them are
+// NaN. The address is a multiple of 512, or of 2 MiB if size is at least 2 MiB. The error is
+// ErrNoMemory.
 func (m *Memory) Alloc(size uint64) (uint64, error) {
 	if size == 0 {
 		return 0, fmt.Errorf("ptxvm: Alloc of 0 bytes")
@@ -186,7 +192,7 @@ func (m *Memory) span(addr, size uint64) (*region, uint64, error) {
 
 // Bytes returns the memory at [addr, addr+size) for host copies and fills. The whole range must lie
 // in one mapped range. Otherwise the error names the address and the nearest allocation. Bytes does
-// not change the shadow: see MarkInitialised, CheckInitialised, CheckAddressable.
+// not change or check the shadow.
 func (m *Memory) Bytes(addr, size uint64) ([]byte, error) {
 	if size == 0 {
 		return nil, nil
@@ -215,7 +221,7 @@ func (m *Memory) MarkAllocated(addr, requested, rounded uint64, label string) {
 	r.mu.Unlock()
 }
 
-// MarkTakenOver does the same as MarkAllocated, but bytes that are already addressable keep their
+// MarkTakenOver is MarkAllocated, except that bytes that are already addressable keep their
 // contents.
 func (m *Memory) MarkTakenOver(addr, requested, rounded uint64, label string) {
 	r, off := m.mustSpan(addr, rounded)
@@ -279,9 +285,10 @@ func (m *Memory) MarkInitialised(addr, size uint64) {
 	}
 }
 
-// CopyInitialised copies the record of initialised bytes, like a copy of the bytes themselves. The
-// range [src, src+size) lies in the source memory, which is m or the memory of a second device. The
-// range [dst, dst+size) lies in m. CopyInitialised panics if a range is not mapped.
+// CopyInitialised copies the record of which bytes are initialised, as part of a copy of the bytes
+// themselves. The range [src, src+size) lies in the source memory, which is m or the memory of a
+// second device. The range [dst, dst+size) lies in m. CopyInitialised panics if a range is not
+// mapped.
 func (m *Memory) CopyInitialised(dst uint64, from *Memory, src, size uint64) {
 	if size == 0 {
 		return
@@ -300,21 +307,21 @@ func (m *Memory) CopyInitialised(dst uint64, from *Memory, src, size uint64) {
 	}
 	d, s := rd.shadow[od:od+size], rs.shadow[os:os+size]
 	if rd == rs && od > os && od < os+size {
-		s = append([]byte(nil), s...) // the ranges overlap, so this copies as memmove does
+		// The ranges may overlap, so the source is copied first.
+		s = append([]byte(nil), s...)
 	}
 	for i := range d {
 		d[i] = d[i]&shAddressable | s[i]&(d[i]<<1)&shInitialised
 	}
 }
 
-// CheckAddressable returns an error that names the first byte of [addr, addr+size) that is not
-// mapped, or that belongs to no block of its pool.
+// CheckAddressable returns an error for the first byte of [addr, addr+size) that is not mapped, or
+// that belongs to no block of its pool.
 func (m *Memory) CheckAddressable(addr, size uint64) error {
 	return m.check(addr, size, shAddressable, "is not addressable")
 }
 
-// CheckInitialised returns an error that names the first byte of [addr, addr+size) that was never
-// written.
+// CheckInitialised returns an error for the first byte of [addr, addr+size) that was never written.
 func (m *Memory) CheckInitialised(addr, size uint64) error {
 	return m.check(addr, size, shReady, "is not initialised")
 }
@@ -338,8 +345,8 @@ func (m *Memory) check(addr, size uint64, want byte, what string) error {
 	return nil
 }
 
-// describe describes where [addr, addr+size) lies: in which allocation or block, or how far from
-// the nearest one.
+// describe returns a text that says where [addr, addr+size) lies: in which allocation or block, or
+// how far from the nearest one.
 func (m *Memory) describe(addr, size uint64) string {
 	if addr < smallAlign {
 		return "a null pointer"

@@ -95,8 +95,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestMappedHostMemory checks that the host sees a kernel's changes to a counter in mapped host
-// memory.
+// TestMappedHostMemory lets a kernel change a counter in mapped host memory. The host must see the
+// changes.
 func TestMappedHostMemory(t *testing.T) {
 	d := newDevice(t)
 	b := make([]byte, 32)
@@ -108,8 +108,8 @@ func TestMappedHostMemory(t *testing.T) {
 }
 
 // TestConcurrentLaunches allocates, launches and frees on one memory from many goroutines. The
-// blocks of one kernel share counters, whose values the test checks. It also finds data races when
-// it runs with -race.
+// blocks of one kernel share counters, whose values must be right. With -race it also finds data
+// races.
 func TestConcurrentLaunches(t *testing.T) {
 	d := newDevice(t)
 	m := mustParse(t, vaddSrc)
@@ -156,7 +156,8 @@ func TestConcurrentLaunches(t *testing.T) {
 	}
 }
 
-// TestWorkersAgree checks that results and counters do not depend on the number of workers.
+// TestWorkersAgree runs a kernel with several numbers of workers. Results and counters must be
+// equal.
 func TestWorkersAgree(t *testing.T) {
 	var first Stats
 	var out []float32

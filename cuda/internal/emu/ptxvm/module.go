@@ -9,24 +9,24 @@ import (
 // variables, and safe for concurrent use.
 type Module struct {
 	target       int
-	arch         string // .target as written, such as "sm_90a"
+	arch         string // the directive .target as written, such as "sm_90a"
 	major, minor int
 	entries      []*Entry
 	byName       map[string]*Entry
-	src          []string // lines of the text
+	src          []string // lines of the PTX text
 	scope        *scope   // module-scope variables
 	constImage   []byte
 	globals      []*variable
 	functions    []*function
 	funcByName   map[string]*function
-	copied       int // number of instructions in the entries' copies of functions
+	copied       int // number of instructions in all entries' copies of functions
 
 	mu        sync.Mutex
 	instances map[*Memory]map[*variable]uint64
 }
 
-// Param is one kernel parameter. Size and Offset are in bytes. Offset is the position in the packed
-// parameter block.
+// Param is one kernel parameter. Size and Offset are in bytes. Offset is the position among the
+// packed parameters.
 type Param struct {
 	Name   string
 	Type   Type
@@ -39,12 +39,12 @@ type Param struct {
 type Entry struct {
 	Name         string
 	Params       []Param
-	ParamBytes   int    // size of the packed parameter block
-	MaxThreads   [3]int // .maxntid or .reqntid, zero where absent
-	ReqThreads   bool   // blocks must have exactly MaxThreads
-	MinCTAs      int    // .minnctapersm
+	ParamBytes   int    // size of the packed parameters in bytes
+	MaxThreads   [3]int // values of .maxntid or .reqntid; zero if absent
+	ReqThreads   bool   // whether blocks must have exactly MaxThreads threads
+	MinCTAs      int    // value of .minnctapersm
 	StaticShared int    // bytes of static shared memory
-	Local        int    // bytes of local memory for each thread
+	Local        int    // bytes of local memory of each thread
 
 	mod       *Module
 	code      []inst
@@ -54,27 +54,28 @@ type Entry struct {
 	specials  []specialUse
 	dynOffset int // offset of dynamic shared memory from sharedOrigin
 	usesAsync bool
-	// the kernel writes global memory, or may do so through a generic address
+	// whether the kernel writes global memory, or may do so through a generic address
 	writesGlobal bool
 	bodies       map[*function]*body // the entry's copies of the functions that it may call
-	// slot with the address of a thread's frame in local memory; 0 if the entry calls no function
+	// slot of the register with the address of a thread's frame in local memory; 0 if the entry
+	// calls no function
 	base       int32
-	pool       sync.Pool // values of type *cta, for later launches
+	pool       sync.Pool // values of type *cta, which later launches reuse
 	names      map[regKey]string
 	sharedVars []variable // shared variables with offsets, for messages
 	noted      map[sharedKey]bool
 }
 
-// Target returns the compute capability of .target, 80 for sm_80.
+// Target returns the compute capability of the directive .target times ten, such as 80 for sm_80.
 func (m *Module) Target() int { return m.target }
 
-// Arch returns .target as written, "sm_90a".
+// Arch returns the directive .target as written, such as "sm_90a".
 func (m *Module) Arch() string { return m.arch }
 
-// Version returns the PTX ISA version of .version.
+// Version returns the PTX version of the directive .version.
 func (m *Module) Version() (major, minor int) { return m.major, m.minor }
 
-// Entries returns the names of the entries in the order of the text.
+// Entries returns the names of the kernels in the order of the text.
 func (m *Module) Entries() []string {
 	names := make([]string, len(m.entries))
 	for i, e := range m.entries {
@@ -83,7 +84,7 @@ func (m *Module) Entries() []string {
 	return names
 }
 
-// Entry returns the entry of that name, or nil if there is none.
+// Entry returns the kernel of that name, or nil if there is none.
 func (m *Module) Entry(name string) *Entry { return m.byName[name] }
 
 func (m *Module) line(n int) string {

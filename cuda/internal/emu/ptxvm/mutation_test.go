@@ -7,7 +7,7 @@ import (
 )
 
 // TestMissingSynchronisationIsFound removes each synchronising instruction of a correct kernel in
-// turn. The detectors must report a fault, in any order of warps.
+// turn. The emulator must report a fault, in any order of warps.
 func TestMissingSynchronisationIsFound(t *testing.T) {
 	const n = 64
 	d := newDevice(t)
@@ -57,10 +57,10 @@ func TestMissingSynchronisationIsFound(t *testing.T) {
 	}
 }
 
-// TestSlipsAreFound checks that the emulator finds a small mistake in a kernel: an index one too
-// large, a missing guard, a wrong stride or pointer. Each case changes one instruction.
+// TestSlipsAreFound changes one instruction of a correct kernel: an index is one too large, a guard
+// is missing, or a stride or pointer is wrong. The emulator must report a fault.
 func TestSlipsAreFound(t *testing.T) {
-	const n = 100 // n is not a multiple of the block size
+	const n = 100 // no multiple of the block size
 	for _, c := range []struct {
 		from, to string
 		kind     FaultKind

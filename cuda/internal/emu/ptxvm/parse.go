@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Limits on memory and time for parsing hostile text.
+// Limits of memory and time for parsing text that may be malicious.
 const (
 	maxStatic   = 48 << 10 // bytes of static shared memory of an entry
 	maxLocal    = 512 << 10
@@ -21,7 +21,7 @@ type stmt struct {
 	line     int
 	guard    string
 	guardNot bool
-	op       string // whole opcode with modifiers
+	op       string // whole opcode, with its modifiers
 	args     []operand
 	scope    *scope
 }
@@ -30,12 +30,12 @@ type operandKind uint8
 
 const (
 	okWord  operandKind = iota // register, special register, symbol, label
-	okInt                      // an integer: the field val
-	okF32                      // a float32: its bits in the field val
-	okF64                      // a float64: its bits in the field val
-	okVec                      // operands in braces: the field list
-	okAddr                     // an address: name or val, plus off
-	okGroup                    // two operands, a | b: the fields name and pair
+	okInt                      // an integer, in the field val
+	okF32                      // a float32, whose bits are in the field val
+	okF64                      // a float64, whose bits are in the field val
+	okVec                      // operands in braces, in the field list
+	okAddr                     // an address: the field name or val, plus off
+	okGroup                    // two operands "a | b", in the fields name and pair
 )
 
 type operand struct {
@@ -80,12 +80,14 @@ type parser struct {
 	*lexer
 	m     *Module
 	entry *Entry    // the entry whose body is being parsed
-	fn    *function // the function whose body is being parsed; nil in an entry
+	fn    *function // function whose body is being parsed; nil in an entry
 	stmts []stmt
 	depth int
 	local int
-	later []func() // functions that decode the entries, called once all .func are known
-	brief bool     // skip instructions, see ParseDeclarations
+	// later holds functions that decode the entries. They are called when all functions of the
+	// module are known.
+	later []func()
+	brief bool // whether to skip instructions, as ParseDeclarations does
 }
 
 func (p *parser) module() {
@@ -264,7 +266,7 @@ func (p *parser) body(sc *scope) {
 			p.declare(sc, spShared, false, nil)
 		case p.accept(".local"):
 			p.declare(sc, spLocal, false, nil)
-		case p.accept(".param"): // an argument or a result of a call
+		case p.accept(".param"): // declares an argument or a result of a call
 			p.declare(sc, spParam, false, nil)
 		case p.accept(".extern"):
 			p.expect(".shared")
@@ -408,7 +410,8 @@ func (p *parser) operand(inVec bool) operand {
 		return operand{kind: okWord, not: true, name: p.word("a predicate register")}
 	case p.is("-"), p.is("+"):
 		neg := false
-		for p.is("-") || p.is("+") { // a loop, not a recursion, because there may be many signs
+		// This is a loop and not a recursion, because there may be many signs.
+		for p.is("-") || p.is("+") {
 			neg = neg != (p.next().text == "-")
 		}
 		o := p.operand(true)

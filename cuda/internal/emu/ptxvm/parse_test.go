@@ -152,8 +152,8 @@ func rejectedSource(body string) string {
 	return ".version 7.0\n.target sm_80\n.address_size 64\n.entry k(.param .u64 p)\n{\n.reg .pred %p<4>; .reg .b16 %h<4>; .reg .b32 %r<4>; .reg .u32 %u<2>; .reg .b64 %rd<5>; .reg .f32 %f<4>; .reg .f64 %d<4>;\n" + body + "\n}\n"
 }
 
-// stricter lists bodies that Parse refuses although the newest ptxas accepts them: they are always
-// mistakes, or an older ptxas refuses them.
+// stricter lists bodies that Parse refuses but the newest ptxas accepts. They are always mistakes,
+// or an older ptxas refuses them.
 var stricter = []struct{ body, want string }{
 	{"add.u16 %h1, %h2, 70000;", "literal does not fit"},
 	{"ld.global.v2.u32 {%r1,%r1}, [%rd1];", "twice"},
@@ -221,7 +221,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("without its instructions it is refused: %v", briefErr)
 		}
 		sameDeclarations(t, "the text", m, brief)
-		// text that parses must not crash the emulator when it runs; faults are allowed
+		// text that Parse accepts must not crash the emulator when it runs, but faults are allowed
 		for _, e := range m.entries {
 			if len(m.globals) > 0 || e.Local > 4096 || e.nreg > 2000 {
 				continue

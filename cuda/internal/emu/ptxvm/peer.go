@@ -2,19 +2,17 @@ package ptxvm
 
 import "fmt"
 
-// A Peer is the memory of another device. Kernels of this device may or may not be allowed to reach
-// it.
+// A Peer is the memory of another device, to which kernels of this device may have access.
 type Peer struct {
 	Mem       *Memory
-	Base, End uint64 // range of addresses of the device
+	Base, End uint64 // range of addresses of the other device
 	Name      string // name of the device, for messages
-	Closed    string // why kernels cannot access the memory; empty if they can
+	Closed    string // reason why kernels cannot access the memory; empty if they can
 }
 
-// SetPeers says which memory lies in the address ranges of peers. Kernels that run on m can access
-// the memory of a peer like memory of m, unless the peer is closed. They cannot access memory
-// mapped by Map, which belongs to its own device alone, or mapped host memory. No kernel may be
-// running.
+// SetPeers sets the peers and their address ranges. Kernels that run on m can access the memory of
+// a peer like memory of m, unless the peer is closed. They cannot access memory mapped by Map,
+// which belongs to its own device alone, or mapped host memory. No kernel may be running.
 func (m *Memory) SetPeers(list []Peer) { m.peers.Store(&list) }
 
 // peer returns the Peer in whose range addr lies, or nil.
@@ -31,7 +29,8 @@ func (m *Memory) peer(addr uint64) *Peer {
 	return nil
 }
 
-// reach does the same as find, but also finds the memory of peers that kernels may access.
+// reach returns the region that contains addr, like find. It also finds memory of peers that
+// kernels may access.
 func (m *Memory) reach(addr uint64) *region {
 	if r := m.find(addr); r != nil {
 		return r
@@ -46,8 +45,7 @@ func (m *Memory) reach(addr uint64) *region {
 	return nil
 }
 
-// describeAccess does the same as describe, for an address that a kernel has used and that may
-// belong to a peer.
+// describeAccess is describe for an address that a kernel has used and that may belong to a peer.
 func (m *Memory) describeAccess(addr, size uint64) string {
 	p := m.peer(addr)
 	switch {

@@ -8,18 +8,19 @@ import "math/bits"
 // epochs that all lanes have passed together (base). If only some lanes of a warp have
 // synchronised, a matrix of lanes orders them.
 
-// clocks is what one warp knows about the order of accesses.
+// clocks holds what one warp knows about the order of accesses.
 type clocks struct {
 	self int
-	// the last epoch of each other warp of the block that happened before now; for this warp, its
-	// running epoch
-	vc   []uint32
-	base uint32 // the lanes' accesses in epochs up to base are ordered before every lane
+	// for each other warp of the block, its last epoch that happened before now; for this warp, its
+	// current epoch
+	vc []uint32
+	// All accesses of the lanes of this warp in epochs up to base are ordered before all lanes.
+	base uint32
 	// pair[i][j], if greater than base, is the last epoch in which lane j's accesses are ordered
 	// before lane i. If pair is nil, base holds for all pairs.
 	pair *[32][32]uint32
 
-	unseen bool // vc or pair has changed since a globalLog copied them
+	unseen bool // whether vc or pair has changed since a globalLog copied them
 }
 
 func (c *clocks) reset(self int) {
@@ -32,7 +33,8 @@ func (c *clocks) reset(self int) {
 
 func (c *clocks) epoch() uint32 { return c.vc[c.self] }
 
-// syncWarp orders the lanes of mask among themselves. The argument live holds the lanes that exist.
+// syncWarp orders the lanes of mask among themselves. The argument live is the mask of the lanes
+// that exist.
 func (c *clocks) syncWarp(mask, live uint32) {
 	e := c.vc[c.self]
 	if mask&live == live {
@@ -61,8 +63,8 @@ func (c *clocks) syncWarp(mask, live uint32) {
 }
 
 // ordered reports whether an earlier access happened before the current instruction of a lane of
-// this warp. The earlier access was made by the given warp, in the given epoch, by the lanes of the
-// mask lanes.
+// this warp. The earlier access was made by the lanes in the mask lanes of warp number warp, in the
+// given epoch.
 func (c *clocks) ordered(lane int, warp int, lanes, epoch uint32) bool {
 	if warp != c.self {
 		return epoch <= c.vc[warp]
@@ -88,12 +90,14 @@ func (c *clocks) ordered(lane int, warp int, lanes, epoch uint32) bool {
 // sharedMemory is the shared memory of the running block.
 type sharedMemory struct {
 	history
-	data   []byte
-	init   []byte
-	dyn    int     // bytes of dynamic shared memory
-	pend   []int32 // index of the thread, plus 1, for each word with a cp.async in flight
+	data []byte
+	init []byte
+	dyn  int // bytes of dynamic shared memory
+	// For each word with a pending cp.async, pend is the index of the thread plus 1.
+	pend   []int32
 	pendPC []int32
-	phases map[int][]uint32 // clocks of the warps that have arrived at an mbarrier, by its offset
+	// for each mbarrier, by its offset, the clocks of the warps that have arrived
+	phases map[int][]uint32
 }
 
 func (s *sharedMemory) setup(static, dyn, nwarps int, usesAsync bool) {

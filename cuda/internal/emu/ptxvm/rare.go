@@ -2,7 +2,7 @@ package ptxvm
 
 import "math/bits"
 
-// This file has instructions that few kernels use.
+// Instructions that few kernels use.
 
 // multiplyCarry decodes mad.lo|hi.cc and madc.lo|hi[.cc]: one half of the product, plus c, plus the
 // carry.
@@ -145,7 +145,7 @@ func findSet(d *decoder) {
 }
 
 // convertPack decodes cvt.pack.sat.type.s32[.b32] d, a, b[, c]. The saturated a and b become the
-// low bits of d. The bits above them are those of c, shifted up.
+// low bits of d. The upper bits are those of c, shifted up.
 func convertPack(d *decoder) {
 	d.require(72, 6, 5)
 	args := d.stmt.args

@@ -11,24 +11,27 @@ type variable struct {
 	typ    Type
 	size   int
 	align  int
-	offset int // offset in its state space (unused for .global)
+	offset int // offset in the variable's state space; not used for .global
 	extern bool
 	init   []byte // initial values of .global and .const
-	placed *Entry // for .shared: the entry in which the field offset is valid
-	framed bool   // for .param of a function or of a call: the field offset is relative to the frame
-	links  []link // for .global and .const: the addresses among the initial values
+	// For .shared, placed is the entry in which the field offset is valid.
+	placed *Entry
+	// For .param of a function or of a call, framed says that offset is relative to the frame.
+	framed bool
+	// For .global and .const, links are the addresses among the initial values.
+	links []link
 }
 
-// scope maps names to declarations, innermost first.
+// scope maps names to declarations. Names that it does not contain are looked up in the scope up.
 type scope struct {
 	up     *scope
 	regs   map[string]*register
 	ranges map[string]*regRange // ranges of registers by prefix
-	// the lowest number for each prefix, among single registers whose names end in a number
+	// for each prefix, the lowest number among single registers whose names end in a number
 	numbered map[string]uint64
 	vars     map[string]*variable
 	labels   map[string]int      // index of the instruction at each label
-	tables   map[string][]string // labels of .branchtargets
+	tables   map[string][]string // for each .branchtargets directive, its labels
 }
 
 type regRange struct {
@@ -36,7 +39,7 @@ type regRange struct {
 	typ Type
 }
 
-// register is a declared register. It gets its slot at first use.
+// register is a declared register. It gets its slot when it is first used.
 type register struct {
 	typ  Type
 	slot int32 // index into the register file or the predicate file

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// sharedName describes an address in shared memory by the variable that contains it.
+// sharedName returns a text that says which variable contains an address in shared memory.
 func (w *warp) sharedName(addr uint64) string {
 	if v, off := w.cta.entry.sharedVar(addr); v != "" {
 		return fmt.Sprintf("%#x (%s+%d)", addr, v, off)
@@ -30,7 +30,8 @@ func (e *Entry) sharedVar(addr uint64) (name string, off int64) {
 	return name, off
 }
 
-// sharedSpan checks bounds and alignment of a shared access of one lane and returns its offset.
+// sharedSpan checks the bounds and the alignment of one lane's access to shared memory, and returns
+// its offset.
 func (w *warp) sharedSpan(in *inst, l, total int) int {
 	s := &w.cta.shared
 	a := w.addr[l] - sharedOrigin
@@ -61,7 +62,7 @@ func (w *warp) sharedReady(in *inst, l, off, total int) {
 	}
 }
 
-// notPending faults if a cp.async to these bytes is still in flight.
+// notPending faults if a cp.async to these bytes is still pending.
 func (w *warp) notPending(in *inst, l, off, total int, does string) {
 	s := &w.cta.shared
 	for i := off >> 2; i < (off+total+3)>>2; i++ {
@@ -105,8 +106,8 @@ func (w *warp) loadShared(in *inst, m uint32) {
 	w.landed(x, m)
 }
 
-// loadWords is the fast path for loads of one 32-bit word by each lane. It handles runs of lanes
-// with the same address together, and returns the lanes that need the full checks.
+// loadWords executes loads of one 32-bit word by each lane, with fast checks. It handles runs of
+// lanes with the same address together, and returns the lanes that need the full checks.
 func (w *warp) loadWords(in *inst, m uint32, pc int32, k accessKind) (left uint32) {
 	s := &w.cta.shared
 	d := &w.r[in.x.vec[0]]
@@ -172,8 +173,8 @@ func (w *warp) storeShared(in *inst, m uint32) {
 	}
 }
 
-// storeWords is the fast path for stores of one 32-bit word by each lane. It returns the lanes that
-// need the full checks.
+// storeWords executes stores of one 32-bit word by each lane, with fast checks. It returns the
+// lanes that need the full checks.
 func (w *warp) storeWords(m uint32, pc int32, k accessKind, slot int32) (left uint32) {
 	s := &w.cta.shared
 	v := &w.r[slot]
@@ -237,7 +238,7 @@ func (w *warp) phase(base int, group uint32, total int) int64 {
 	if !clash {
 		return 0
 	}
-	// This counts exactly: it collects the distinct words of each bank.
+	// The distinct words of each bank are collected and counted.
 	var words [128]uint64
 	var per [32]int64
 	n, most := 0, int64(1)

@@ -213,10 +213,10 @@ func (w *warp) loadLocal(in *inst, m uint32) {
 	}
 }
 
-// padding handles a load that includes bytes which were never written. Compilers copy structures
-// together with the padding between fields. If an element of a vector consists only of such bytes,
-// its register counts as unwritten, and may only be stored. A load of a single element is a mistake
-// if none of its bytes was written.
+// padding handles a load of bytes that were never written. Compilers copy structs together with the
+// padding between fields. If an element of a vector consists only of such bytes, its register
+// counts as unwritten, and may only be stored. A load of a single element faults if none of its
+// bytes was written.
 func (w *warp) padding(in *inst, l, at int) {
 	x := in.x
 	for k := range x.n {
@@ -233,8 +233,8 @@ func (w *warp) padding(in *inst, l, at int) {
 	}
 }
 
-// storable faults unless the stored registers are written or hold padding, which a store may copy.
-// All other instructions use [warp.requireWritten].
+// storable faults unless the registers to be stored are written, or hold padding of structs, which
+// a store may copy. All other instructions use [warp.requireWritten].
 func (w *warp) storable(in *inst, m uint32) {
 	for _, s := range in.x.vec {
 		if bad := m &^ w.wm[s]; bad != 0 && (w.junk == nil || bad&^w.junk[s] != 0) {
@@ -243,7 +243,7 @@ func (w *warp) storable(in *inst, m uint32) {
 	}
 }
 
-// unwritten reports whether element k of a store is padding in lane l.
+// unwritten reports whether element k of a store is padding of a struct in lane l.
 func (w *warp) unwritten(x *extra, k, l int) bool {
 	return w.junk != nil && w.wm[x.vec[k]]>>l&1 == 0
 }

@@ -113,7 +113,7 @@ func TestTiledGemm(t *testing.T) {
 			}
 		}
 	}
-	// the counts are exact for 4 blocks of 4 warps and 2 tiles
+	// the expected counts are for 4 blocks of 4 warps and 2 tiles
 	const warps = 4 * 4
 	if want := int64(warps * n * 8); st.FMA != want {
 		t.Errorf("FMA = %d, want %d", st.FMA, want)
@@ -314,9 +314,9 @@ func TestMatrixMultiply(t *testing.T) {
 	}
 }
 
-// TestMatrixMultiplyTF32 checks mma.sync.m16n8k8 with tf32. Each lane computes the indices of its
-// fragments by the formulas of the ISA. The matrices hold distinct small integers, so the result is
-// exact.
+// TestMatrixMultiplyTF32 multiplies matrices with mma.sync.m16n8k8 and tf32. Each lane computes the
+// indices of its fragments by the formulas of the ISA. The matrices hold distinct small integers,
+// so the expected result is exact.
 func TestMatrixMultiplyTF32(t *testing.T) {
 	src := header + `.visible .entry k(.param .u64 pa, .param .u64 pb, .param .u64 pc)
 {
@@ -355,8 +355,8 @@ func TestMatrixMultiplyTF32(t *testing.T) {
 	}
 }
 
-// TestStoreMatrix checks that stmatrix followed by ldmatrix is the identity, and that two
-// transpositions cancel.
+// TestStoreMatrix stores a matrix with stmatrix and loads it with ldmatrix. The result must be the
+// same matrix, with or without two transpositions.
 func TestStoreMatrix(t *testing.T) {
 	for _, mod := range []string{"", ".trans"} {
 		d := newDevice(t)

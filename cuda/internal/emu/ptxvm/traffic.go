@@ -1,12 +1,13 @@
 package ptxvm
 
-// Traffic counts the 32-byte sectors that blocks read from beyond the cache of a multiprocessor, or
-// write there. Each block has a cache of its own, with the Cached sectors that it touched last.
-// Sectors found in the cache are not counted. A sector that is read and written counts twice.
+// Traffic counts the 32-byte sectors that pass between memory and the caches of blocks. Each block
+// has its own cache, with the last sectors that it accessed; Cached is their number. Sectors found
+// in the cache are not counted. A sector that is read and written counts twice.
 type Traffic struct {
 	Cached  int
 	Sectors int64
-	Ranges  []RangeTraffic // parts of memory that do not overlap
+	// ranges of memory for which sectors are counted separately; they do not overlap
+	Ranges []RangeTraffic
 }
 
 // RangeTraffic counts the sectors in one range of global memory.
@@ -15,12 +16,13 @@ type RangeTraffic struct {
 	Sectors     int64
 }
 
-// blockCache is the cache of a block, which a worker uses for one block after the other. It
-// replaces sectors first in, first out.
+// blockCache is the cache of a block. A worker uses it for one block after the other. A full cache
+// drops the sector that it has held longest.
 type blockCache struct {
 	Traffic
-	held  map[uint64]struct{}
-	order []uint64 // sectors in the order of their arrival; a ring buffer once the cache is full
+	held map[uint64]struct{}
+	// sectors in the order in which they were added; a ring buffer once the cache is full
+	order []uint64
 	next  int
 }
 
@@ -43,7 +45,7 @@ func (c *blockCache) empty() {
 	}
 }
 
-// touch adds the sectors that a request reads or writes, which are given by number.
+// touch adds the sectors that a request reads or writes, which are given by their numbers.
 func (c *blockCache) touch(sectors []uint64, writes bool) {
 	for _, s := range sectors {
 		entry := s << 1

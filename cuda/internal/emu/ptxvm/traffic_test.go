@@ -2,15 +2,16 @@ package ptxvm
 
 import "testing"
 
-// TestTraffic checks that a sector counts once while it is in the block's cache, and once more if
-// it is written. Each block must count it again.
+// TestTraffic counts sectors. A sector must count once while it is in the block's cache, and once
+// more if it is written. Each block must count it again.
 func TestTraffic(t *testing.T) {
 	const read, far = "ld.global.u32 %r1, [%rd1];", "ld.global.u32 %r1, [%rd1+1024];"
 	for _, c := range []struct {
-		name, body         string
-		grid               uint32
-		cached             int
-		all, first, second int64 // sectors: all, and those of the buffer's first and second 1024 bytes
+		name, body string
+		grid       uint32
+		cached     int
+		// Expected sectors: all, and those in the first and second 1024 bytes of the buffer.
+		all, first, second int64
 	}{
 		{"a request", read, 1, 1024, 4, 4, 0},
 		{"again", read + read, 1, 1024, 4, 4, 0},
@@ -27,7 +28,7 @@ func TestTraffic(t *testing.T) {
 		m := mustParse(t, kernel(c.body))
 		traffic := &Traffic{Cached: c.cached, Ranges: []RangeTraffic{{Addr: p, Bytes: 1024}, {Addr: p + 1024, Bytes: 1024}}}
 		l := Launch{Entry: m.entries[0], Grid: [3]uint32{c.grid, 1, 1}, Block: [3]uint32{32, 1, 1}, Params: packParams(p), Mem: d.mem, SM: 90, Traffic: traffic, Workers: 1}
-		for run := int64(1); run <= 2; run++ { // the second run adds the same counts again
+		for run := int64(1); run <= 2; run++ { // the second run must add the same counts again
 			if _, err := l.Run(); err != nil {
 				t.Fatal(err)
 			}

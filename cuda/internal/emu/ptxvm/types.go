@@ -44,7 +44,7 @@ var typeByName = func() map[string]Type {
 
 func (t Type) String() string { return typeNames[t] }
 
-// Size returns the size in bytes, 0 for predicates.
+// Size returns the size in bytes, or 0 for predicates.
 func (t Type) Size() int {
 	switch t {
 	case B8, U8, S8:
@@ -92,7 +92,7 @@ var spaceNames = [...]string{"generic", "global", "shared", "local", "param", "c
 
 func (s space) String() string { return spaceNames[s] }
 
-// Windows of the generic address space. Global addresses lie below all of them.
+// Ranges of the generic address space. Global addresses lie below all of them.
 const (
 	windowShift = 56
 	winShared   = uint64(1) << windowShift

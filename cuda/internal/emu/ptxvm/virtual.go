@@ -6,9 +6,9 @@ import (
 	"sort"
 )
 
-// Reserve reserves size bytes of addresses without memory, and returns the first address; see Map.
-// The address is a multiple of align, a power of two. All addresses of the range are less than end.
-// The result ok is false if there is no such range.
+// Reserve reserves size bytes of addresses, at which Map can put memory, and returns the first
+// address. The address is a multiple of align, a power of two. All addresses of the range are less
+// than end. If there is no such range, ok is false.
 func (m *Memory) Reserve(size, align, end uint64) (addr uint64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -40,7 +40,7 @@ func (m *Memory) Uncommit(size uint64) {
 }
 
 // Map puts memory at [addr, addr+size) of the reserved range that starts at home. The memory is
-// poisoned, uninitialised, and not addressable until SetAddressable. Accesses and copies may span
+// uninitialised, and not addressable until SetAddressable. Accesses and copies may span
 // neighbouring mappings of one range. If something is already mapped there, Map returns an error.
 // No kernel may be running.
 func (m *Memory) Map(home, addr, size uint64) error {

@@ -13,28 +13,34 @@ const (
 	warpDone
 )
 
-// frame is an entry of the reconvergence stack. Its lanes continue at pc once all entries above it
-// have reached pc.
+// frame is an entry of the reconvergence stack. Its lanes continue at pc when the lanes of all
+// entries above it have reached pc.
 type frame struct {
 	pc, rpc int32
 	mask    uint32
 	depth   int32 // number of calls in progress
-	parked  bool  // waits for lanes of another group, see gather.go
+	parked  bool  // whether the lanes wait for lanes of another group
 }
 
-// warp is the state of 32 threads in lockstep.
+// warp is the state of 32 threads that execute the same instructions.
 type warp struct {
-	r  []lanes  // registers
-	wm []uint32 // lanes that have written each register
-	// lanes whose register was loaded from bytes that nothing has written, the padding of a
-	// structure; nil in entries without local memory
+	// r holds the registers.
+	r []lanes
+	// wm holds, for each register, the mask of the lanes that have written it.
+	wm []uint32
+	// for each register, the lanes that have loaded it from padding of a struct, which was never
+	// written; nil in entries without local memory
 	junk []uint32
-	p    []uint32 // predicates, one bit for each lane
-	pm   []uint32 // lanes that have written each predicate
-	cc   uint32   // condition code of the carry instructions, such as add.cc
+	// p holds the predicates, with one bit for each lane.
+	p []uint32
+	// pm holds, for each predicate, the mask of the lanes that have written it.
+	pm []uint32
+	// cc is the carry flag of instructions such as add.cc, with one bit for each lane.
+	cc uint32
 
-	frame         // the top entry of the reconvergence stack
-	stack []frame // the entries below the top of the reconvergence stack
+	// This is the top entry of the reconvergence stack.
+	frame
+	stack []frame // other entries of the reconvergence stack
 	calls []activation
 	live  uint32 // lanes that exist and have not exited
 
@@ -42,20 +48,24 @@ type warp struct {
 	state      warpState
 	cta        *cta
 	steps      int64
-	addr       [32]uint64 // addresses of the memory instruction in progress
+	addr       [32]uint64 // addresses of the memory instruction that is being executed
 	tmp        lanes
-	lastRegion *region // the region of the last global access
+	lastRegion *region // region of the last access to global memory
 
-	local, localInit []byte // local memory of 32 lanes; each lane has stride bytes
-	stride           int    // Entry.Local, or more if functions need it
+	// local is the local memory of 32 lanes, with stride bytes for each.
+	local, localInit []byte
+	stride           int // Entry.Local, or more if functions need it
 
-	clocks  // the warp's clocks, see race.go
-	beyond  // what the warp knows about other blocks, see blockrace.go
+	// These clocks order the warp's accesses for the search for races.
+	clocks
+	// This is what the warp knows about other blocks.
+	beyond
 	pending []asyncCopy
-	groups  [32]uint32 // number of committed cp.async groups of each lane
-	view    int32      // index of the warp's view in the globalLog, plus 1
-	touched bool       // the warp has accessed global memory in this interval
-	barrier int        // index of the barrier at which the warp waits
+	// groups is the number of committed cp.async groups of each lane.
+	groups  [32]uint32
+	view    int32 // index of the warp's view in the globalLog, plus 1; 0 if there is none
+	touched bool  // whether the warp has accessed global memory since the last barrier of all threads
+	barrier int   // index of the barrier at which the warp waits
 	barInst *inst
 }
 
@@ -64,7 +74,7 @@ func (w *warp) fault(k FaultKind, in *inst, lane int, format string, args ...any
 	w.faultAt(k, in, lane, 0, format, args...)
 }
 
-// faultAt does the same as fault, and also reports an address.
+// faultAt is fault with an address.
 func (w *warp) faultAt(k FaultKind, in *inst, lane int, addr uint64, format string, args ...any) {
 	f := &Fault{Kind: k, Kernel: w.cta.entry.Name, CTA: w.cta.id, Addr: addr, Msg: fmt.Sprintf(format, args...)}
 	f.Line, f.Source = int(in.line), w.cta.entry.mod.line(int(in.line))
@@ -72,7 +82,7 @@ func (w *warp) faultAt(k FaultKind, in *inst, lane int, addr uint64, format stri
 	panic(f)
 }
 
-// requireWritten faults unless every lane of m has written the registers.
+// requireWritten faults unless all lanes of m have written the registers.
 func (w *warp) requireWritten(in *inst, m uint32, slots ...int32) {
 	for _, s := range slots {
 		if bad := m &^ w.wm[s]; bad != 0 {
@@ -132,8 +142,8 @@ func (w *warp) setPred(slot int32, v, m uint32) {
 	w.pm[slot] |= m
 }
 
-// run executes up to budget instructions. It stops earlier if the warp waits at a barrier or is
-// done.
+// run executes up to budget instructions. It stops earlier if the warp waits at a barrier or has
+// ended.
 func (w *warp) run(budget int) {
 	code := w.cta.entry.code
 	st := &w.cta.stats
@@ -249,14 +259,14 @@ func (w *warp) branch(in *inst, taken uint32) {
 		w.fault(UniformBranchDivergence, in, bits.TrailingZeros32(rest), "bra.uni is taken by %d of %d lanes", bits.OnesCount32(taken), bits.OnesCount32(w.mask))
 	}
 	if in.rpc != w.rpc {
-		// The whole group continues at rpc after both sides have reached it.
+		// The whole group continues at rpc when the lanes of both branches have reached it.
 		w.stack = append(w.stack, frame{pc: in.rpc, rpc: w.rpc, mask: w.mask, depth: w.depth})
 		if in.rpc < 0 {
-			// The branch has no reconvergence point, because both sides end in exit.
+			// The branch has no reconvergence point, because both paths end in exit.
 			w.stack = w.stack[:len(w.stack)-1]
 		}
 	}
-	// Lanes that branch directly to rpc wait in the stack's entry below, whose mask already
+	// Lanes that branch directly to rpc wait in the entry of the stack below, whose mask already
 	// includes them.
 	switch fall := w.pc + 1; {
 	case in.target == in.rpc:
@@ -269,8 +279,8 @@ func (w *warp) branch(in *inst, taken uint32) {
 	}
 }
 
-// pop continues with the next group of lanes that are still alive. If there is none, the warp is
-// done.
+// pop continues with the next group of lanes that have not exited. If there is none, the warp has
+// ended.
 func (w *warp) pop() {
 	for n := len(w.stack); n > 0; n-- {
 		w.frame = w.stack[n-1]
@@ -296,7 +306,8 @@ func (w *warp) exit(m uint32) {
 	w.pop()
 }
 
-// converged faults unless all live lanes of the warp execute the instruction together.
+// converged faults unless all lanes of the warp that have not exited execute the instruction
+// together.
 func (w *warp) converged(in *inst, m uint32, k FaultKind) {
 	if m != w.live {
 		w.fault(k, in, bits.TrailingZeros32(w.live&^m), "%d of the warp's %d live lanes execute it, this thread does not", bits.OnesCount32(m), bits.OnesCount32(w.live))
@@ -304,7 +315,7 @@ func (w *warp) converged(in *inst, m uint32, k FaultKind) {
 }
 
 // members checks the member mask operand of a .sync instruction. Each executing lane must be in its
-// own mask, and every live lane of that mask must execute the instruction now.
+// own mask. Every lane of that mask that has not exited must execute the instruction now.
 func (w *warp) members(in *inst, m uint32, slot int32) (mask uint32) {
 	w.requireWritten(in, m, slot)
 	r := &w.r[slot]

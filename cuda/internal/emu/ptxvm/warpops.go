@@ -70,8 +70,8 @@ func (w *warp) shuffle(in *inst, m uint32) {
 		if m>>j&1 == 0 {
 			w.fault(ShuffleDivergence, in, l, "lane %d reads from lane %d, which does not take part", l, j)
 		}
-		// Only registers that some lane reads must have been written. Often a single lane has
-		// written a result that all lanes read.
+		// Only registers from which some lane reads must have been written. Often all lanes read a
+		// result that only one lane has written.
 		if w.wm[in.a]>>j&1 == 0 {
 			w.uninitialised(in, in.a, 1<<j)
 		}
@@ -244,7 +244,7 @@ func matchSync(d *decoder) {
 	})
 }
 
-// electSync decodes elect.sync d|p, membermask: the lowest lane of the mask is elected.
+// electSync decodes elect.sync d|p, membermask. It elects the lowest lane of the mask.
 func electSync(d *decoder) {
 	d.require(90, 8, 0)
 	if !d.modifier("sync") {

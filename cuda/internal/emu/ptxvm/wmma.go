@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// tile is a matrix in the registers of a warp's lanes. The ISA leaves open which lane holds which
-// element of a wmma fragment. Here the elements are in row order, and are repeated if the registers
-// have room for more elements.
+// tile is a matrix in the registers of a warp's lanes. The ISA does not define which lane holds
+// which element of a wmma fragment. Here the elements are in row order, and are repeated if the
+// registers have room for more elements.
 type tile struct {
 	rows, cols int
 	typ        Type
-	regs       int // registers for each lane
+	regs       int // number of registers of each lane
 }
 
 func (t tile) perReg() int {
@@ -21,8 +21,8 @@ func (t tile) perReg() int {
 	return 1
 }
 
-// wmmaShapes gives the shapes of wmma (rows, columns, depth) for each type of the factors, and then
-// the numbers of registers of the fragments a and b.
+// wmmaShapes maps the shapes of wmma and the types of the factors to five numbers: rows, columns,
+// depth, and the numbers of registers of the fragments a and b.
 var wmmaShapes = map[string]map[Type][5]int{
 	"m16n16k16": {F16: {16, 16, 16, 8, 8}, BF16: {16, 16, 16, 4, 4}, S8: {16, 16, 16, 2, 2}, U8: {16, 16, 16, 2, 2}},
 	"m8n32k16":  {F16: {8, 32, 16, 8, 8}, BF16: {8, 32, 16, 2, 8}, S8: {8, 32, 16, 1, 4}, U8: {8, 32, 16, 1, 4}},
@@ -155,7 +155,8 @@ func warpMatrix(d *decoder) {
 }
 
 // element moves one element of each lane between memory and a register. The instruction single
-// describes only this move. The functions global and shared do the move, for the two spaces.
+// describes only this move, and the functions global and shared execute it for the two state
+// spaces.
 func (w *warp) element(single *inst, m uint32, global, shared func(*inst, uint32)) {
 	w.spread(single, m, func(sp space, m uint32) {
 		switch sp {
@@ -183,7 +184,7 @@ func (w *warp) allLanes(in *inst, m uint32) {
 func wmmaMultiply(d *decoder) {
 	d.modifier("rn")
 	sat := d.modifier("satfinite")
-	for range 2 { // for both layouts, which only loads use
+	for range 2 { // processes the two layouts, which only loads and stores use
 		if d.oneOf("row", "col") < 0 {
 			d.fail("%s needs two layouts", d.stmt.op)
 		}
@@ -237,7 +238,7 @@ func wmmaMultiply(d *decoder) {
 	})
 }
 
-// gather returns a matrix, as the bits of its elements, from the registers of the lanes.
+// gather collects the elements of a matrix from the registers of the lanes, and returns their bits.
 func (w *warp) gather(t tile, regs []int32) []uint64 {
 	m := make([]uint64, t.rows*t.cols)
 	per := t.perReg()
@@ -264,9 +265,8 @@ func (w *warp) scatter(t tile, regs []int32, v []uint64, m uint32) {
 	}
 }
 
-// product returns a·b + c. Integers are added exactly, and the sum wraps at 32 bits. For float64
-// each multiplication and addition is one fused operation. Other types are added in float32 in the
-// order of k.
+// product returns a·b + c. Integer sums wrap at 32 bits. For float64, each multiplication and
+// addition is one fused operation. Other types are added in float32 in the order of k.
 func product(ta, tb, tc, td tile, a, b, c []uint64, sat bool) []uint64 {
 	out := make([]uint64, td.rows*td.cols)
 	integer, wide := ta.typ.integer(), ta.typ == F64
@@ -309,8 +309,8 @@ func product(ta, tb, tc, td tile, a, b, c []uint64, sat bool) []uint64 {
 	return out
 }
 
-// multiplyOther decodes mma.sync of bytes and of float64. The result ok is false for other types.
-// The elements have the layout of the ISA, "Matrix Fragments", with g = lane/4, t = lane%4 and e
+// multiplyOther decodes mma.sync of bytes and of float64. For other types, ok is false. The
+// elements have the layout of the ISA, "Matrix Fragments", with g = lane/4, t = lane%4 and e
 // elements in a register. Register q of the factor A has row g, or g+8 for odd q if there are 16
 // rows. Its columns begin at e·t, and 4e later for each following pair of registers. Register q of
 // the factor B has column g. Its rows have the numbers of the columns of the corresponding register

@@ -1,8 +1,8 @@
 // Package cublaslt calls NVIDIA's library of matrix products (libcublasLt), which is not part of
 // the driver's installation.
 //
-// [Open] finds the library at run time. Its absence is a state and not a failure: the error is an
-// *[Unavailable]. A call that fails returns an *[Error], in which errors.Is finds the [Status].
+// [Open] finds the library at run time. If it is missing, the error is an *[Unavailable]. A call
+// that fails returns an *[Error], in which errors.Is finds the [Status].
 //
 // # Contract
 //
@@ -13,11 +13,11 @@
 // Only one goroutine at a time may use a handle and its plans.
 //
 // Equal plans give equal bits if their operands are equal and their workspaces have the same size.
-// If the library divides a product along k, it keeps the parts in the workspace, in float32, and
+// If the library divides the sums over k, it keeps partial sums in the workspace, in float32, and
 // adds them in a separate step.
 //
-// Numbers of enumerations and layouts are those of cublasLt.h of 13.10. testdata/header.txt has
-// them as a C compiler sees them. .ci/run compares that file with the header.
+// Constants and struct layouts are those of cublasLt.h of 13.10. The file testdata/header.txt lists
+// them as a C compiler reads them, and continuous integration compares it with the header.
 package cublaslt
 
 import "fmt"
@@ -25,11 +25,11 @@ import "fmt"
 // Version is the number that cublasLtGetVersion returns: 131000 for 13.10.0.
 type Version int
 
-// Minimum is the oldest library that Open accepts, 11.11. It is the library of CUDA 11.8, and the
-// first that has an attribute for the type of a bias.
+// Minimum is the oldest version that Open accepts, 11.11. It belongs to CUDA 11.8, and is the first
+// with an attribute for the type of a bias.
 const Minimum Version = 111100
 
-// String returns "13.10.0".
+// String returns a text such as "13.10.0".
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100) }
 
 // Handle is cublasLtHandle_t. The zero value is not a handle.
@@ -46,7 +46,8 @@ const (
 )
 
 const (
-	compute32F = 68 // CUBLAS_COMPUTE_32F: sums in float32, and also products if the factors are float32
+	// compute32F is CUBLAS_COMPUTE_32F: sums are in float32, and also products of float32 factors.
+	compute32F = 68
 
 	// attributes of cublasLtMatmulDescAttributes_t
 	descTransA   = 3
@@ -65,7 +66,9 @@ const (
 	// attributes of cublasLtMatmulPreferenceAttributes_t
 	preferWorkspace  = 1
 	preferReductions = 3
-	preferAlignment  = 5 // attribute for A; the attributes for B, C and D have the following numbers
+	// preferAlignment is the attribute for A. The attributes for B, C and D have the following
+	// numbers.
+	preferAlignment = 5
 
 	// CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; the scheme "none" is always allowed
 	reduceComputeType = 2

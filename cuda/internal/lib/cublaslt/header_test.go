@@ -9,7 +9,8 @@ import (
 	"unsafe"
 )
 
-// TestHeader checks that numbers and layouts are those that a C compiler reads in cublasLt.h.
+// TestHeader compares constants and struct layouts with those that a C compiler reads in
+// cublasLt.h.
 func TestHeader(t *testing.T) {
 	f, err := os.Open("testdata/header.txt")
 	if err != nil {

@@ -55,9 +55,8 @@ var opened struct {
 	l *Library
 }
 
-// Open loads the library from the first of the paths that can be loaded, or else from where the
-// system's loader finds it. The first success is kept for the process. The error is an
-// *[Unavailable].
+// Open loads the library from the first path that works, or from where the system's loader finds
+// it. Once it has succeeded, every call returns the same library. The error is an *[Unavailable].
 func Open(paths ...string) (*Library, error) {
 	opened.Lock()
 	defer opened.Unlock()
@@ -135,13 +134,14 @@ func (l *Library) make(f function, args ...uintptr) (uintptr, error) {
 
 // set sets an attribute of a descriptor to a value of the given number of bytes.
 func (l *Library) set(f function, descriptor uintptr, attribute int, value uint64, bytes uintptr) error {
-	v := word(value) // the number is little-endian, so this works for any number of bytes
+	// the copy is little-endian, so its first bytes are the value of a shorter integer
+	v := word(value)
 	err := l.call(f, descriptor, uintptr(attribute), addressOf(v), bytes)
 	runtime.KeepAlive(v)
 	return err
 }
 
-// word returns a pointer to a copy of the number on the heap, which does not move.
+// word returns a pointer to a copy of v on the heap, which does not move.
 //
 //go:noinline
 func word(v uint64) *uint64 { return &v }

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestUnavailable checks the errors for a library that is too old, that lacks a function, or that
-// is not found.
+// TestUnavailable opens a library that is too old, one that lacks a function, and one that does not
+// exist. Each error must say so.
 func TestUnavailable(t *testing.T) {
 	version := uintptr(111099)
 	callback := purego.NewCallback(func() uintptr { return version })
@@ -53,9 +53,10 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// TestReal checks that NVIDIA's own library accepts the descriptions of products that this package
-// makes. Without a GPU, it must refuse calls that need one. FLAMBEAU_CUBLASLT_LIBRARY is the
-// library's path, and FLAMBEAU_CUBLASLT_VERSION the version in its header (.ci/run cublaslt).
+// TestReal loads NVIDIA's own library. It must accept the descriptions of products that this
+// package makes. Without a GPU, it must refuse calls that need one. FLAMBEAU_CUBLASLT_LIBRARY is
+// its path, and FLAMBEAU_CUBLASLT_VERSION the version in its header. The command ".ci/run cublaslt"
+// sets both.
 func TestReal(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_CUBLASLT_LIBRARY")
 	if path == "" {
@@ -92,7 +93,7 @@ func TestReal(t *testing.T) {
 	} else {
 		t.Logf("cublasLt %v at %s; without a GPU: %v", l.Version(), path, err)
 	}
-	// The library refuses wrong values. This shows that it understood the values that it accepted
+	// The library refuses wrong values. So it must have understood the values that it accepted
 	// above.
 	p := &Plan{l: l}
 	if p.desc, err = l.make(descCreate, compute32F, uintptr(Float32)); err != nil {

@@ -8,13 +8,14 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// Matrix is one operand of a [Product] in memory, column-major.
+// Matrix describes one column-major operand of a [Product] in memory.
 type Matrix struct {
 	Type DataType
 	Ld   int // distance between columns in elements, at least the number of rows
-	// distance between the matrices of a batch, in elements; 0 if the whole batch shares one matrix
+	// distance between the matrices of a batch in elements; 0 if all products have the same matrix
 	Stride int
-	Align  uint32 // power of 2 up to 256 that divides the matrix's address in bytes
+	// Align is a power of 2, at most 256, that divides the matrix's address in bytes.
+	Align uint32
 }
 
 // Product is D = op(A)·op(B) for each matrix of a batch, with op(A) [M, K], op(B) [K, N], D [M, N],
@@ -22,13 +23,16 @@ type Matrix struct {
 // each sum in row i. Product is comparable.
 type Product struct {
 	M, N, K, Batch int
-	TransA, TransB bool // A is [K, M] in memory, B is [N, K]
+	// If TransA is true, A is [K, M] in memory. If TransB is true, B is [N, K].
+	TransA, TransB bool
 	A, B, D        Matrix
-	Bias           bool   // the bias has D's type, and is shared by the whole batch
-	BiasAlign      uint32 // power of 2 that divides the bias's address, like Matrix.Align
+	// whether there is a bias; it has the type of D and is the same for the whole batch
+	Bias bool
+	// BiasAlign is a power of 2, at most 256, that divides the bias's address.
+	BiasAlign uint32
 }
 
-// Plan is a product with its algorithm.
+// Plan is a product with the algorithm that computes it.
 type Plan struct {
 	l         *Library
 	handle    Handle
@@ -39,12 +43,12 @@ type Plan struct {
 	bias      bool
 }
 
-// factors are alpha and beta. They are global, because globals do not move.
+// factors are alpha and beta. They are global, because C functions need memory that does not move.
 var factors = [2]float32{1, 0}
 
 // Plan returns a product's plan with the best algorithm that the library knows. The argument
-// workspace is the largest number of bytes of workspace that the algorithm may use. The error is
-// ErrNotSupported if the library has no algorithm. That error has no effect on any work.
+// workspace is the largest number of bytes of workspace that the algorithm may use. If the library
+// has no algorithm, the error is ErrNotSupported, and the handle can still be used.
 func (l *Library) Plan(h Handle, p Product, workspace uint64) (*Plan, error) {
 	plan := &Plan{l: l, handle: h, algo: new(algorithm), bias: p.Bias}
 	err := plan.describe(&p)
@@ -83,8 +87,8 @@ func (p *Plan) describe(o *Product) error {
 		if err := l.set(descSet, p.desc, descBiasType, uint64(o.D.Type), 4); err != nil {
 			return err
 		}
-		// Any address with the right alignment will do, because the heuristic does not read the
-		// memory.
+		// Any address with the right alignment is sufficient, because the heuristic does not read
+		// the memory.
 		if err := l.set(descSet, p.desc, descBias, uint64(o.BiasAlign), 8); err != nil {
 			return err
 		}

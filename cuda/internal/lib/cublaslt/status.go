@@ -37,11 +37,11 @@ func (s Status) Error() string {
 	return fmt.Sprintf("%s (cuBLAS status %d)", text, int32(s))
 }
 
-// An Error is a failed call.
+// An Error is a failed call of the library.
 type Error struct {
-	Call   string // "cublasLtMatmul"
+	Call   string // name of the function, such as "cublasLtMatmul"
 	Status Status
-	Detail string // a description of the operands, or ""
+	Detail string // description of the operands; may be empty
 }
 
 // Error returns a text such as "cublasLtMatmul: an invalid argument (cuBLAS status 7): …".
@@ -56,16 +56,16 @@ func (e *Error) Error() string {
 // Unwrap returns the status.
 func (e *Error) Unwrap() error { return e.Status }
 
-// Unavailable says why the library cannot be called. That is a state of the machine, not a fault of
-// the program.
+// Unavailable says why the library cannot be called on this machine.
 type Unavailable struct {
-	Tried   []string // each name and path tried, with the loader's answer; nil if a library was loaded
-	Path    string   // path of the loaded library, "" if none
-	Version Version  // version of the loaded library, 0 if unknown
+	// Tried lists each name and path with the loader's error. It is nil if a library was loaded.
+	Tried   []string
+	Path    string   // path of the loaded library; "" if there is none
+	Version Version  // version of the loaded library; 0 if it is unknown
 	Missing []string // functions that the loaded library lacks
 }
 
-// Error says in one line what was found.
+// Error returns a line that says what was found.
 func (u *Unavailable) Error() string {
 	switch {
 	case u.Path == "":

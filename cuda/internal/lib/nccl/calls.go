@@ -29,7 +29,7 @@ func (l *Library) CommInitRank(comm *Comm, world int, id *UniqueID, rank int) er
 }
 
 // State is ncclCommGetAsyncError. It returns [InProgress] while the library works on the last call.
-// Otherwise it returns [Success], or an error that the communicator has had since its creation.
+// Otherwise it returns [Success], or an error of the communicator since its creation.
 func (l *Library) State(c Comm) (Result, error) {
 	s := newScratch()
 	defer s.free()
@@ -38,7 +38,8 @@ func (l *Library) State(c Comm) (Result, error) {
 	return Result(int32(s.n[0])), err
 }
 
-// Failure returns the error for a state. It is nil for [Success] and [InProgress].
+// Failure converts a state of the communicator to an error. It returns nil for [Success] and
+// [InProgress].
 func (l *Library) Failure(c Comm, state Result) error { return l.answer(commGetAsyncError, state, c) }
 
 // CommCount is ncclCommCount: the number of ranks.
@@ -72,8 +73,8 @@ func (l *Library) GroupStart() error { return l.call(groupStart, 0) }
 // communicators say when the work has been queued.
 func (l *Library) GroupEnd() error { return l.call(groupEnd, 0) }
 
-// PreMulSum is ncclRedOpCreatePreMulSum: a sum in which the rank first multiplies its elements by a
-// scalar of their type. The call reads the bytes of the scalar.
+// PreMulSum is ncclRedOpCreatePreMulSum. It creates an operator for sums in which the rank first
+// multiplies its elements by a scalar of their type. The call reads the bytes of the scalar.
 func (l *Library) PreMulSum(scalar [8]byte, t DataType, c Comm) (RedOp, error) {
 	s := newScratch()
 	defer s.free()
@@ -83,8 +84,8 @@ func (l *Library) PreMulSum(scalar [8]byte, t DataType, c Comm) (RedOp, error) {
 	return RedOp(int32(s.n[0])), err
 }
 
-// RedOpDestroy is ncclRedOpDestroy of an op that PreMulSum has created. All calls that use the op
-// must already be queued.
+// RedOpDestroy is ncclRedOpDestroy of an operator that PreMulSum has created. All calls that use
+// the operator must already be queued.
 func (l *Library) RedOpDestroy(op RedOp, c Comm) error {
 	return l.call(redOpDestroy, c, uintptr(uint32(op)), uintptr(c))
 }

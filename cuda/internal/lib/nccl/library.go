@@ -58,9 +58,8 @@ var opened struct {
 	l *Library
 }
 
-// Open loads the library from the first of the paths that can be loaded, or else from where the
-// system's loader finds it. The first success is kept for the process. The error is an
-// *[Unavailable].
+// Open loads the library from the first path that works, or from where the system's loader finds
+// it. Once it has succeeded, every call returns the same library. The error is an *[Unavailable].
 func Open(paths ...string) (*Library, error) {
 	opened.Lock()
 	defer opened.Unlock()
@@ -112,7 +111,7 @@ func (l *Library) Version() Version { return l.version }
 // Path returns the path of the library's file.
 func (l *Library) Path() string { return l.l.Path }
 
-// scratch is memory to which C writes. It lies on the heap, which does not move.
+// scratch is memory to which C functions write. It lies on the heap, which does not move.
 type scratch struct {
 	n  [2]uint64
 	id UniqueID
@@ -129,8 +128,8 @@ func newScratch() *scratch {
 func (s *scratch) free()            { scratches.Put(s) }
 func (s *scratch) at(i int) uintptr { return uintptr(unsafe.Pointer(&s.n[i])) }
 
-// text returns a C string of the library as a Go string. The library must not change the C string
-// during the call.
+// text returns a C string of the library as a Go string. The library must not change it during the
+// call.
 func text(p uintptr) string {
 	if p == 0 {
 		return ""
@@ -144,8 +143,8 @@ func text(p uintptr) string {
 	return string(unsafe.Slice((*byte)(at), n))
 }
 
-// answer returns the error for the result of a call. It is nil if the library still works on the
-// call.
+// answer converts the result of a call to an error. It returns nil if the call succeeded or is
+// still in progress.
 func (l *Library) answer(f function, r Result, c Comm) error {
 	if r == Success || r == InProgress {
 		return nil

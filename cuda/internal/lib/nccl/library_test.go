@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// fake is a library made of C callbacks into this test.
+// fake is a library whose functions are callbacks into this test.
 type fake struct {
 	lacks  string
 	handle func(name string, a [8]uintptr) uintptr
@@ -56,8 +56,8 @@ func put32(p uintptr, v int32) { *(*int32)(*(*unsafe.Pointer)(unsafe.Pointer(&p)
 
 var words = []byte("it does not work\x00")
 
-// TestArguments checks that each call passes its arguments in the order of nccl.h, and returns a
-// failure with the library's text.
+// TestArguments checks that each method passes its arguments in the order of nccl.h. A failure must
+// be returned with the library's text.
 func TestArguments(t *testing.T) {
 	const (
 		comm   = Comm(0x77)
@@ -87,7 +87,7 @@ func TestArguments(t *testing.T) {
 			put32(a[1], 3)
 		}
 		name, args = n, a
-		// the upper half of an enum's register is undefined
+		// the upper half of a register that returns an enum is undefined
 		return uintptr(uint32(failure)) | 0xdeadbeef<<32
 	})
 	l, err := Bind(cl)
@@ -154,8 +154,8 @@ func wantThree(t *testing.T, n int, err error) error {
 	return err
 }
 
-// TestUnavailable checks the errors for a library that is too old, that lacks a function, or that
-// is not found.
+// TestUnavailable opens a library that is too old, one that lacks a function, and one that does not
+// exist. Each error must say so.
 func TestUnavailable(t *testing.T) {
 	version := int32(21704)
 	f, l := newFake(t, func(_ string, a [8]uintptr) uintptr { put32(a[0], version); return 0 })
@@ -189,8 +189,8 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// TestReal checks that NVIDIA's own library has the functions that are bound here, and returns
-// names of communicators without a GPU. FLAMBEAU_NCCL_LIBRARY is the library's path (.ci/run nccl).
+// TestReal loads NVIDIA's own library. It must have all functions, and create names of
+// communicators without a GPU. FLAMBEAU_NCCL_LIBRARY is its path, which ".ci/run nccl" sets.
 func TestReal(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_NCCL_LIBRARY")
 	if path == "" {
@@ -217,7 +217,7 @@ func TestReal(t *testing.T) {
 	}
 	runtime.LockOSThread() // a group belongs to a thread
 	defer runtime.UnlockOSThread()
-	// This error comes from the library itself, because no group has begun.
+	// The library itself returns this error, because no group has begun.
 	if err := l.GroupEnd(); !errors.Is(err, ErrInvalidUsage) {
 		t.Errorf("the end of no group: %v", err)
 	}

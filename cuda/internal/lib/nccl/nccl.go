@@ -1,8 +1,8 @@
 // Package nccl calls NVIDIA's library of collectives between GPUs (libnccl.so.2). The library is
 // not part of the driver's installation, and exists on linux only.
 //
-// [Open] finds the library at run time. Its absence is a state and not a failure: the error is an
-// *[Unavailable]. A call that fails returns an *[Error], in which errors.Is finds the [Result].
+// [Open] finds the library at run time. If it is missing, the error is an *[Unavailable]. A call
+// that fails returns an *[Error], in which errors.Is finds the [Result].
 //
 // # Contract
 //
@@ -13,8 +13,8 @@
 // began it, so the caller must be locked to its thread from GroupStart to GroupEnd. The context of
 // a communicator's device must be current when the communicator is created.
 //
-// Numbers of enumerations and layouts are those of nccl.h of 2.30. testdata/header.txt has them as
-// a C compiler sees them. .ci/run compares that file with the header.
+// Constants and struct layouts are those of nccl.h of 2.30. The file testdata/header.txt lists them
+// as a C compiler reads them, and continuous integration compares it with the header.
 package nccl
 
 import "fmt"
@@ -22,13 +22,13 @@ import "fmt"
 // Version is the number that ncclGetVersion returns: 23007 for 2.30.7.
 type Version int
 
-// Minimum is the oldest library that Open accepts, 2.18. From 2.18 on, non-blocking communicators
-// can be initialised and finalised as a group.
+// Minimum is the oldest version that Open accepts, 2.18. Older versions cannot initialise and
+// finalise non-blocking communicators in a group.
 const Minimum Version = 21800
 
-// String returns "2.30.7".
+// String returns a text such as "2.30.7".
 func (v Version) String() string {
-	if v < 10000 { // the encoding up to 2.8
+	if v < 10000 { // versions up to 2.8 are encoded differently
 		return fmt.Sprintf("%d.%d.%d", v/1000, v%1000/100, v%100)
 	}
 	return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100)
@@ -37,7 +37,7 @@ func (v Version) String() string {
 // Comm is ncclComm_t: one rank of a communicator. The zero value is not a communicator.
 type Comm uintptr
 
-// UniqueID is ncclUniqueId. The ranks of one communicator find each other by it.
+// UniqueID is ncclUniqueId, by which the ranks of one communicator find each other.
 type UniqueID [128]byte
 
 // DataType is ncclDataType_t.
@@ -55,7 +55,8 @@ const (
 	BFloat16 DataType = 9
 )
 
-// RedOp is ncclRedOp_t: one of the constants below, or an op that [Library.PreMulSum] returns.
+// RedOp is ncclRedOp_t: one of the constants below, or an operator that [Library.PreMulSum]
+// returns.
 type RedOp int32
 
 // The reductions.
@@ -75,7 +76,7 @@ const (
 const hostImmediate = 1
 
 // config is ncclConfig_t of version 2.18. A later library recognises this version by the fields
-// size and version. It uses its own defaults for later fields.
+// size and version, and uses its own defaults for fields that were added later.
 type config struct {
 	size           uintptr
 	magic          uint32
@@ -86,7 +87,8 @@ type config struct {
 	maxCTAs        int32
 	netName        uintptr
 	splitShare     int32
-	trafficClass   int32 // a field of later versions; padding in 2.18
+	// trafficClass is a field of later versions. In 2.18 it is padding.
+	trafficClass int32
 }
 
 const (
@@ -95,7 +97,8 @@ const (
 	configBytes = 48         // size of config
 )
 
-// nonBlocking returns the config of every communicator. It lies on the heap, which does not move.
+// nonBlocking returns the config with which every communicator is created. It lies on the heap,
+// which does not move.
 //
 //go:noinline
 func nonBlocking() *config {

@@ -33,10 +33,10 @@ func (r Result) Error() string {
 
 // An Error is a failed call.
 type Error struct {
-	Call   string // "ncclAllReduce"
+	Call   string // name of the function, such as "ncclAllReduce"
 	Result Result
 	Text   string // the library's text for the result
-	// the last error that the library remembers, perhaps of an earlier call; or ""
+	// the last error that the library remembers, perhaps of an earlier call; otherwise ""
 	Detail string
 }
 
@@ -52,19 +52,19 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap returns the result.
+// Unwrap returns the [Result].
 func (e *Error) Unwrap() error { return e.Result }
 
-// Unavailable says why the library cannot be called. That is a state of the machine, not a fault of
-// the program.
+// Unavailable says why the library cannot be called on this machine.
 type Unavailable struct {
-	Tried   []string // if no library could be loaded: each name and path, with the loader's answer
-	Path    string   // path of the loaded library, "" if none
-	Version Version  // version of the loaded library, 0 if unknown
+	// Tried lists each name and path with the loader's error, if no library could be loaded.
+	Tried   []string
+	Path    string   // path of the loaded library; "" if there is none
+	Version Version  // version of the loaded library; 0 if it is unknown
 	Missing []string // functions that the loaded library lacks
 }
 
-// Error says in one line what was found.
+// Error returns a line that says what was found.
 func (u *Unavailable) Error() string {
 	switch {
 	case u.Path == "":

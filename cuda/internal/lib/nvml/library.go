@@ -21,8 +21,8 @@ var opened struct {
 	api API
 }
 
-// Open loads and initialises the library. The first success is kept for the process. The error is
-// an [*Unavailable].
+// Open loads and initialises the library. Once it has succeeded, every call returns the same
+// library. The error is an [*Unavailable].
 func Open() (API, error) {
 	opened.Lock()
 	defer opened.Unlock()
@@ -49,20 +49,22 @@ func start(l *cu.Library) (API, error) {
 	return m, nil
 }
 
-// library implements API with the C library.
+// library implements API by calls of the C library.
 type library struct{ l *cu.Library }
 
-// scratch is memory to which C writes. It lies on the heap, which does not move.
+// scratch is memory to which C functions write. It lies on the heap, which does not move.
 type scratch struct {
-	n    [4]uint64
-	text [96]byte // NVML_DEVICE_NAME_V2_BUFFER_SIZE, the size of the longest text
+	n [4]uint64
+	// The size is NVML_DEVICE_NAME_V2_BUFFER_SIZE, which suffices for every text.
+	text [96]byte
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 func (s *scratch) at(i int) uintptr { return uintptr(unsafe.Pointer(&s.n[i])) }
 
-// call calls the first of the named functions that the library has. Newer names come first.
+// call calls the first of the named functions that the library has. The names are variants of one
+// function, the newest first.
 func (m *library) call(names []string, args ...uintptr) error {
 	fn := m.l.Function(names...)
 	if fn == 0 {
@@ -202,7 +204,7 @@ type processInfo struct {
 	gpuInstance, computes uint32
 }
 
-// newInfos allocates on the heap, because stacks move.
+// newInfos allocates on the heap, because Go may move stacks.
 //
 //go:noinline
 func newInfos(n int) []processInfo { return make([]processInfo, n) }

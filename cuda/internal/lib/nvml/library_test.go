@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// fake is a library made of C callbacks into this test.
+// fake is a library whose functions are callbacks into this test.
 type fake struct {
 	lacks  map[string]bool
 	handle func(name string, a [5]uintptr) Return
@@ -39,7 +39,7 @@ func callback(name string) uintptr {
 		fakes.addrs[name] = purego.NewCallback(func(a0, a1, a2, a3, a4 uintptr) uintptr {
 			f := fakes.now
 			f.calls = append(f.calls, name)
-			// the upper half of an enum's register is undefined
+			// the upper half of a register that returns an enum is undefined
 			return uintptr(f.handle(name, [5]uintptr{a0, a1, a2, a3, a4})) | 0xdeadbeef<<32
 		})
 	}
@@ -70,7 +70,7 @@ func cString(p uintptr) string {
 const handle = 0x7777
 
 // TestEachQuery checks that each query calls its function with the right arguments and returns what
-// the function writes. A failure must be returned with its number.
+// the function writes. A failure must contain the library's return code.
 func TestEachQuery(t *testing.T) {
 	var failure Return
 	texts := map[string]string{"nvmlSystemGetDriverVersion": "550.54.15", "nvmlDeviceGetName": "NVIDIA H200", "nvmlDeviceGetUUID": "GPU-1"}
@@ -125,14 +125,13 @@ func TestEachQuery(t *testing.T) {
 			put64(a[1]+8, 60)
 			put64(a[1]+16, 40)
 		case "nvmlDeviceGetComputeRunningProcesses_v3":
-			// here the machine has more processes than the first buffer has room for
+			// the machine has more processes than fit into the first buffer
 			if n := *(*uint32)(pointer(a[1])); n < 100 {
 				put32(a[1], 100)
 				return ErrInsufficientSize
 			}
 			put32(a[1], 2)
-			// this is nvmlProcessInfo_t as a C compiler lays it out: 24 bytes, with fields at 0, 8,
-			// 16 and 20
+			// the layout of nvmlProcessInfo_t in C: 24 bytes, with fields at 0, 8, 16 and 20
 			for i := range uintptr(2) {
 				at := a[2] + 24*i
 				put32(at, uint32(100+i))
@@ -242,7 +241,7 @@ func TestEachQuery(t *testing.T) {
 	}
 }
 
-// TestDoesNotStart checks that a library that does not start says why.
+// TestDoesNotStart loads a library whose initialisation fails. The error must give the reason.
 func TestDoesNotStart(t *testing.T) {
 	_, l := newFake(t, func(string, [5]uintptr) Return { return ErrVersionMismatch })
 	var u *Unavailable
@@ -265,7 +264,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// TestOpen checks that Open reports whether this machine has the library.
+// TestOpen checks the result of Open on this machine, with or without the library.
 func TestOpen(t *testing.T) {
 	api, err := Open()
 	if err != nil {

@@ -2,13 +2,12 @@
 // GPU: temperature, power, clocks, use, memory errors, processes, the PCI link. The library comes
 // with the driver.
 //
-// [API] has the queries in Go terms. [Open] finds and initialises the library at run time. Its
-// absence is a state and not a failure: the error is an [*Unavailable]. A query that fails returns
-// an [*Error], in which errors.Is finds the [Return]. It is ErrFunctionNotFound if the library is
-// too old for the query, and ErrNotSupported if the GPU does not support it.
+// [API] has the queries in Go terms. [Open] finds and initialises the library at run time. If it is
+// missing, the error is an [*Unavailable]. A query that fails returns an [*Error], in which
+// errors.Is finds the [Return]. It is ErrFunctionNotFound if the library is too old for the query,
+// and ErrNotSupported if the GPU does not support it.
 //
-// Numbers of enumerations and layouts of structs are those of nvml.h of CUDA 12.9. A test compares
-// the layouts.
+// Constants and struct layouts are those of nvml.h of CUDA 12.9. A test compares the layouts.
 package nvml
 
 import (
@@ -19,7 +18,7 @@ import (
 
 // API is the management library. Methods are safe for concurrent use.
 type API interface {
-	// DriverVersion is nvmlSystemGetDriverVersion: "550.54.15".
+	// DriverVersion is nvmlSystemGetDriverVersion. It returns a version such as "550.54.15".
 	DriverVersion() (string, error)
 	// DeviceCount is nvmlDeviceGetCount_v2: the number of GPUs that this process may see.
 	// CUDA_VISIBLE_DEVICES has no effect on it.
@@ -30,7 +29,7 @@ type API interface {
 	DeviceByPCIBusID(id string) (Device, error)
 	// Name is nvmlDeviceGetName.
 	Name(d Device) (string, error)
-	// UUID is nvmlDeviceGetUUID: "GPU-…".
+	// UUID is nvmlDeviceGetUUID. The result begins with "GPU-".
 	UUID(d Device) (string, error)
 	// Utilization is nvmlDeviceGetUtilizationRates. It returns percentages of the last sample
 	// period, which has 1/6 to 1 s. The first is the time in which a kernel ran. The second is the
@@ -85,13 +84,16 @@ type Memory struct{ Total, Free, Used uint64 }
 
 // Process is nvmlProcessInfo_t.
 type Process struct {
-	PID         uint32
-	UsedMemory  uint64 // NoValue if the system does not report it, as under WDDM and in containers
-	GPUInstance uint32 // MIG instance, NoInstance for none
+	PID uint32
+	// UsedMemory is in bytes. It is NoValue if the system does not report it, as under WDDM and in
+	// containers.
+	UsedMemory uint64
+	// GPUInstance is the MIG instance of the process, or NoInstance for none.
+	GPUInstance uint32
 	Compute     uint32
 }
 
-// NVML_VALUE_NOT_AVAILABLE marks fields of a Process that have no value.
+// These values mark fields of a Process that have no value (NVML_VALUE_NOT_AVAILABLE).
 const (
 	NoValue    = ^uint64(0)
 	NoInstance = ^uint32(0)
@@ -103,9 +105,10 @@ type Link struct{ Generation, Width, MaxGeneration, MaxWidth int }
 
 // Rows counts rows of memory that were replaced by spare rows.
 type Rows struct {
-	Corrected, Uncorrected int  // rows replaced after errors of these kinds
-	Pending                bool // a row will be replaced at the next reset
-	Failure                bool // a row could not be replaced
+	// numbers of rows that were replaced after corrected and after uncorrected errors
+	Corrected, Uncorrected int
+	Pending                bool // whether a row will be replaced at the next reset
+	Failure                bool // whether a row could not be replaced
 }
 
 // Throttle is a set of nvmlClocksEventReasons.
@@ -113,15 +116,19 @@ type Throttle uint64
 
 // Reasons for clocks below their maximum.
 const (
-	ThrottleIdle     Throttle = 0x1
-	ThrottleSetting  Throttle = 0x2 // clocks that a user has set (nvidia-smi -ac)
-	ThrottlePowerCap Throttle = 0x4 // software keeps the power below its limit
-	// clocks at half or less, because of temperature, power brake or power supply
-	ThrottleHardware     Throttle = 0x8
-	ThrottleSync         Throttle = 0x10
-	ThrottleThermal      Throttle = 0x20 // software keeps the temperature below its limit
-	ThrottleHardwareHot  Throttle = 0x40
-	ThrottlePowerBrake   Throttle = 0x80 // an external signal, such as the power supply's
+	ThrottleIdle Throttle = 0x1
+	// A user has set lower clocks with "nvidia-smi -ac".
+	ThrottleSetting Throttle = 0x2
+	// Software keeps the power below its limit.
+	ThrottlePowerCap Throttle = 0x4
+	// clocks are halved or lower, because of temperature, power brake or power supply
+	ThrottleHardware Throttle = 0x8
+	ThrottleSync     Throttle = 0x10
+	// Software keeps the temperature below its limit.
+	ThrottleThermal     Throttle = 0x20
+	ThrottleHardwareHot Throttle = 0x40
+	// An external signal, such as the power supply's, lowers the clocks.
+	ThrottlePowerBrake   Throttle = 0x80
 	ThrottleDisplayClock Throttle = 0x100
 )
 
@@ -149,7 +156,7 @@ func (t Throttle) Names() []string {
 	return names
 }
 
-// String joins the names. It is "none" for no reason.
+// String returns the names separated by commas, or "none" if the set is empty.
 func (t Throttle) String() string {
 	if t == 0 {
 		return "none"
@@ -160,7 +167,7 @@ func (t Throttle) String() string {
 // Return is nvmlReturn_t.
 type Return uint32
 
-// Returns that callers distinguish.
+// These are the return codes that callers distinguish.
 const (
 	ErrUninitialized    Return = 1
 	ErrInvalidArgument  Return = 2
@@ -186,7 +193,7 @@ var returnTexts = map[Return]string{
 	999: "an error inside the driver",
 }
 
-// Error says what the return means.
+// Error describes the return code in words.
 func (r Return) Error() string {
 	t := returnTexts[r]
 	if t == "" {
@@ -197,17 +204,17 @@ func (r Return) Error() string {
 
 // Error is a query that failed.
 type Error struct {
-	Call   string // "nvmlDeviceGetTemperature"
-	Return Return // never 0
+	Call   string // name of the function, such as "nvmlDeviceGetTemperature"
+	Return Return // the library's return code, never 0
 }
 
 func (e *Error) Error() string { return e.Call + ": " + e.Return.Error() }
 func (e *Error) Unwrap() error { return e.Return }
 
-// Unavailable says why the library cannot be used.
+// Unavailable says why the library cannot be used on this machine.
 type Unavailable struct {
-	Library string   // the file that was loaded, "" if none
-	Tried   []string // each name and folder, with the loader's answer
+	Library string   // file that was loaded; "" if none was
+	Tried   []string // names and folders that were tried, each with the loader's error
 	Return  Return   // the library's return code; 0 if the library was not called
 }
 

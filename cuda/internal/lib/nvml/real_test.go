@@ -13,10 +13,10 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestRealDriver checks that NVIDIA's own library has every function that is called here, and
-// returns its version. Without a driver in the kernel, Open must say that it is unavailable.
+// TestRealDriver loads NVIDIA's own library. It must have every function that this package calls,
+// and return its version. Without a driver in the kernel, Open must return an *Unavailable.
 // FLAMBEAU_TEST_LIBCUDA is the folder in which the loader finds the library, and
-// FLAMBEAU_TEST_DRIVER is its release (.ci/run reallibs).
+// FLAMBEAU_TEST_DRIVER is its release. The command ".ci/run reallibs" sets both.
 func TestRealDriver(t *testing.T) {
 	dir, release := os.Getenv("FLAMBEAU_TEST_LIBCUDA"), os.Getenv("FLAMBEAU_TEST_DRIVER")
 	if dir == "" {

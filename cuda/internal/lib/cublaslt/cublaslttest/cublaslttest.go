@@ -2,7 +2,7 @@
 
 // Package cublaslttest loads the strict cublasLt: a replacement of the library that checks every
 // call and needs no GPU. A C compiler builds it from the sources in testdata of package cublaslt. A
-// test implements the [Machine] on which the library works.
+// test implements the [Machine] whose GPUs the library uses.
 package cublaslttest
 
 import (
@@ -24,16 +24,21 @@ type Op struct {
 	A, B, D, BiasAt, Workspace, WorkspaceBytes, Stream uint64
 }
 
-// Machine is the machine on which the library works. The library calls its methods on the thread
-// that called the library.
+// Machine is a simulated machine whose GPUs the library uses. The library calls its methods on the
+// thread that called the library.
 type Machine interface {
-	CurrentDevice() int                // device of the thread's context; -1 without a context
-	StreamDevice(s uint64) int         // device of the stream; -1 if there is no such stream
-	MemoryDevice(at, bytes uint64) int // device of the memory; -1 if it does not belong to one device
-	Issue(op *Op) error                // queues a product
+	// CurrentDevice returns the device of the thread's context, or -1 without a context.
+	CurrentDevice() int
+	// StreamDevice returns the device of a stream, or -1 if there is no such stream.
+	StreamDevice(s uint64) int
+	// MemoryDevice returns the device of a range of memory, or -1 if it does not belong to one
+	// device.
+	MemoryDevice(at, bytes uint64) int
+	// Issue queues a product.
+	Issue(op *Op) error
 }
 
-// Strict is the loaded library.
+// Strict is the loaded strict library.
 type Strict struct {
 	*cublaslt.Library
 	l *cu.Library
@@ -41,8 +46,7 @@ type Strict struct {
 
 var machine Machine
 
-// Load loads the strict library. From then on, the library works on m. A process has only one such
-// library.
+// Load loads the strict library for the machine m. A process has only one such library.
 func Load(path string, m Machine) (*Strict, error) {
 	l, tried := cu.OpenLibrary(path)
 	if l == nil {
@@ -73,8 +77,8 @@ var table = &[4]uintptr{
 	}),
 }
 
-// Plant makes a call, such as cublasLtMatmul, fail with a status, after the given number of
-// successful calls of it.
+// Plant makes a function, such as cublasLtMatmul, return status after the given number of
+// successful calls.
 func (s *Strict) Plant(call string, calls int, status cublaslt.Status) {
 	p := new([64]byte)
 	copy(p[:], call)
@@ -84,18 +88,18 @@ func (s *Strict) Plant(call string, calls int, status cublaslt.Status) {
 	cu.Call(s.l.Function("strict_plant"), uintptr(unsafe.Pointer(p)), uintptr(calls), uintptr(uint32(status)))
 }
 
-// Decline makes the heuristic find nothing for the next n products. The heuristic reports this
-// alternately by a status and by an empty list.
+// Decline makes the heuristic find no algorithm for the next n products. It then alternately
+// returns an error status and an empty list.
 func (s *Strict) Decline(n int) { cu.Call(s.l.Function("strict_decline"), uintptr(n)) }
 
-// Calls returns the number of calls so far.
+// Calls returns the number of calls of the library so far.
 func (s *Strict) Calls() int { return int(cu.Call(s.l.Function("strict_calls"))) }
 
 // Live returns the number of handles and descriptors that were not destroyed.
 func (s *Strict) Live() int { return int(int32(cu.Call(s.l.Function("strict_live")))) }
 
-// Product computes the product op: strict_product of product.c. The operands lie in host memory, in
-// the layout that they have on the device. The slice bias is nil if there is no bias.
+// Product computes the product op by strict_product of product.c. The operands lie in host memory,
+// in the same layout as on the device. The slice bias is nil if there is no bias.
 func (s *Strict) Product(op *Op, a, b, bias, d []byte) {
 	var pin runtime.Pinner
 	defer pin.Unpin()

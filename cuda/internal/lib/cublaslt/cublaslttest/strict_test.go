@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/cublaslt"
 )
 
-// idleMachine is a machine on which nothing runs. Memory from 0x100000 on belongs to device 1.
+// idleMachine is a machine that runs no work. Memory from address 0x100000 on belongs to device 1.
 type idleMachine struct{ current int }
 
 func (d *idleMachine) CurrentDevice() int        { return d.current }
@@ -51,15 +51,15 @@ func (b *productFixture) with(change func(p *cublaslt.Product)) {
 	_, _ = b.Plan(b.h, p, 1<<20)
 }
 
-const at = 0x110000 // an address far from the end of the memory
+const at = 0x110000 // an address in the middle of the device's memory
 
 // run runs the plan on operands that do not overlap. The arguments are added to the addresses of
-// the operands.
+// these operands.
 func (b *productFixture) run(a, d, bias, workspace uint64) {
 	_ = b.plan.Run(at+a, at+0x10000, at+0x20000+d, at+0x30000+bias, at+0x40000+workspace, 0x100001)
 }
 
-// misuses lists programs that the strict library must end, by a part of its message.
+// misuses lists programs that the strict library must end. The key is a part of its message.
 var misuses = map[string]func(b *productFixture){
 	"cublasLtCreate: no context is current":                                          func(b *productFixture) { b.current = -1; _, _ = b.Create() },
 	"cublasLtDestroy: the handle 0x":                                                 func(b *productFixture) { _ = b.Destroy(b.h); _ = b.Destroy(b.h) },
@@ -83,9 +83,8 @@ var misuses = map[string]func(b *productFixture){
 	"cublasLtMatmul: a bias without an address":                                      func(b *productFixture) { _ = b.plan.Run(at, at+0x10000, at+0x20000, 0, at+0x40000, 0x100001) },
 }
 
-// TestStrictRefuses checks that the strict library ends a program that does what NVIDIA's
-// documentation forbids, and says what the program did. The test runs each program in a separate
-// process.
+// TestStrictRefuses runs programs that do what NVIDIA's documentation forbids, each in a separate
+// process. The strict library must end the process with a message that says what was wrong.
 func TestStrictRefuses(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_CUBLASLT_STRICT")
 	if path == "" {
@@ -102,7 +101,7 @@ func TestStrictRefuses(t *testing.T) {
 		ok(err)
 		ok(b.plan.Run(at, at+0x10000, at+0x20000, at+0x30000, at+0x40000, 0x100001))
 		misuses[name](b)
-		return // the library did not end the program
+		return // the strict library did not end the program
 	}
 	for name := range misuses {
 		c := exec.Command(os.Args[0], "-test.run=^TestStrictRefuses$")

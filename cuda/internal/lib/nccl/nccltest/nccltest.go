@@ -2,7 +2,7 @@
 
 // Package nccltest loads the strict NCCL: a replacement of the library that checks every call and
 // needs no GPU. A C compiler builds it from the sources in testdata of package nccl. A test
-// implements the [Machine] on which the library works.
+// implements the [Machine] whose GPUs the library uses.
 package nccltest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nccl"
 )
 
-// Kind is the function that a rank called.
+// Kind says which function of the library a rank called.
 type Kind int32
 
 // Functions that a rank can call.
@@ -33,29 +33,37 @@ const ScaledSum = nccl.RedOp(5)
 
 // Op is one call of one rank that the strict library has checked: strict_op of strict.h.
 type Op struct {
-	Kind                Kind
-	Type                nccl.DataType
-	Op                  nccl.RedOp
-	Root                int32 // root of a broadcast; for Send and Recv the partner's rank
+	Kind Kind
+	Type nccl.DataType
+	Op   nccl.RedOp
+	// Root is the root of a broadcast. For Send and Recv it is the partner's rank.
+	Root                int32
 	Clique, Rank, World int32
 	// Seq is the index of this collective among the rank's collectives. For Send and Recv it is the
 	// index of the group among the rank's groups.
 	Seq                       int32
 	Send, Recv, Count, Stream uint64
-	Scalar                    uint64 // for ScaledSum: the rank's scalar, in its type
+	// Scalar is the rank's factor for ScaledSum, in the type of the elements.
+	Scalar uint64
 }
 
-// Machine is the machine on which the library works. The library calls its methods on the thread
-// that called the library.
+// Machine is a simulated machine whose GPUs the library uses. The library calls its methods on the
+// thread that called the library.
 type Machine interface {
-	CurrentDevice() int                // device of the thread's context; -1 without a context
-	StreamDevice(s uint64) int         // device of the stream; -1 if there is no such stream
-	MemoryDevice(at, bytes uint64) int // device of the memory; -1 if it does not belong to one device
-	Issue(ops []Op) error              // queues the work that a group has started
-	Cancel(clique int)                 // drops work of a clique (the ranks of a communicator) that has not run yet
+	// CurrentDevice returns the device of the thread's context, or -1 without a context.
+	CurrentDevice() int
+	// StreamDevice returns the device of a stream, or -1 if there is no such stream.
+	StreamDevice(s uint64) int
+	// MemoryDevice returns the device of a range of memory, or -1 if it does not belong to one
+	// device.
+	MemoryDevice(at, bytes uint64) int
+	// Issue queues the calls of a group.
+	Issue(ops []Op) error
+	// Cancel drops the work of a clique (the ranks of a communicator) that has not run yet.
+	Cancel(clique int)
 }
 
-// Strict is the loaded library.
+// Strict is the loaded strict library.
 type Strict struct {
 	*nccl.Library
 	l *cu.Library
@@ -63,8 +71,7 @@ type Strict struct {
 
 var machine Machine
 
-// Load loads the strict library. From then on, the library works on m. A process has only one such
-// library.
+// Load loads the strict library for the machine m. A process has only one such library.
 func Load(path string, m Machine) (*Strict, error) {
 	l, tried := cu.OpenLibrary(path)
 	if l == nil {
@@ -96,8 +103,8 @@ var table = &[5]uintptr{
 	purego.NewCallback(func(clique uintptr) uintptr { machine.Cancel(int(int32(clique))); return 0 }),
 }
 
-// Plant makes a call, such as ncclAllReduce, fail with a result, after the given number of
-// successful calls of it.
+// Plant makes a function, such as ncclAllReduce, return r after the given number of successful
+// calls.
 func (s *Strict) Plant(call string, calls int, r nccl.Result) {
 	name := append([]byte(call), 0)
 	p := heap(name)
@@ -112,20 +119,20 @@ func heap(b []byte) *[64]byte {
 	return p
 }
 
-// Hang makes the next work that is started run forever.
+// Hang makes the work that is started next run forever.
 func (s *Strict) Hang() { cu.Call(s.l.Function("strict_hang")) }
 
-// Fail makes the next work that is started fail with r. The call that starts it returns no error.
+// Fail makes the work that is started next fail with r. The call that starts it returns no error.
 func (s *Strict) Fail(r nccl.Result) { cu.Call(s.l.Function("strict_fail"), uintptr(uint32(r))) }
 
-// Calls returns the number of calls so far.
+// Calls returns the number of calls of the library so far.
 func (s *Strict) Calls() int { return int(cu.Call(s.l.Function("strict_calls"))) }
 
-// Live returns the number of communicators and ops that were not destroyed.
+// Live returns the number of communicators and operators that were not destroyed.
 func (s *Strict) Live() int { return int(int32(cu.Call(s.l.Function("strict_live")))) }
 
-// Reduce combines elements of the ranks' inputs in the arithmetic of type t: strict_reduce of
-// reduce.c. It combines count elements, from index start on.
+// Reduce combines count elements of the ranks' inputs, from index start on, in the arithmetic of
+// type t. It calls strict_reduce of reduce.c.
 func (s *Strict) Reduce(t nccl.DataType, op nccl.RedOp, ins [][]byte, scalars []uint64, out []byte, start, count int) bool {
 	var pin runtime.Pinner
 	defer pin.Unpin()

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nccl"
 )
 
-// idleMachine is a machine on which nothing runs. Memory from 1000 to 1999 belongs to device 1.
+// idleMachine is a machine that runs no work. Memory from address 1000 to 1999 belongs to device 1.
 type idleMachine struct{ current int }
 
 func (d *idleMachine) CurrentDevice() int                { return d.current }
@@ -23,7 +23,7 @@ func (d *idleMachine) MemoryDevice(at, bytes uint64) int { return int(at / 1000)
 func (d *idleMachine) Issue([]Op) error                  { return nil }
 func (d *idleMachine) Cancel(int)                        {}
 
-// pair is two connected ranks.
+// pair holds the communicators of two connected ranks.
 type pair struct {
 	*Strict
 	*idleMachine
@@ -42,7 +42,7 @@ func (p *pair) ok(err error) {
 	}
 }
 
-// group makes the calls of both ranks in one group, and waits.
+// group makes the calls of both ranks in one group, and waits for the library.
 func (p *pair) group(call func(r int) error) {
 	p.ok(p.GroupStart())
 	for r := range 2 {
@@ -68,7 +68,7 @@ func (p *pair) sum(r, n int, op nccl.RedOp) error {
 	return p.AllReduce(at, at, n, nccl.Float32, op, p.c[r], cu.Stream(1000*r+1))
 }
 
-// misuses lists programs that the strict library must end, by a part of its message.
+// misuses lists programs that the strict library must end. The key is a part of its message.
 var misuses = map[string]func(p *pair){
 	"ncclGroupEnd: in no group":                                              func(p *pair) { _ = p.GroupEnd() },
 	"ncclAllReduce: outside of a group":                                      func(p *pair) { p.current = 0; _ = p.sum(0, 1, nccl.Sum) },
@@ -126,9 +126,8 @@ func (p *pair) swap(r, n int) error {
 	return p.Recv(uint64(1000*r+64), n, nccl.Uint8, 1-r, p.c[r], cu.Stream(1000*r+1))
 }
 
-// TestStrictRefuses checks that the strict library ends a program that does what NVIDIA's
-// documentation forbids, and says what the program did. The test runs each program in a separate
-// process.
+// TestStrictRefuses runs programs that do what NVIDIA's documentation forbids, each in a separate
+// process. The strict library must end the process with a message that says what was wrong.
 func TestStrictRefuses(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_NCCL_STRICT")
 	if path == "" {
@@ -144,7 +143,7 @@ func TestStrictRefuses(t *testing.T) {
 		p := &pair{Strict: s, idleMachine: d}
 		p.join()
 		misuses[name](p)
-		return // the library did not end the program
+		return // the strict library did not end the program
 	}
 	for name := range misuses {
 		c := exec.Command(os.Args[0], "-test.run=^TestStrictRefuses$")
