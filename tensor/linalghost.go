@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"unsafe"
@@ -10,13 +11,14 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 
 	"github.com/flambeau-go/flambeau/cpu/linalg"
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
 // hostOps lists the ops that copy their operands to the host and their results back. They do so on
-// every device, and wait for the work queued so far. Their routines are those of package cpu/linalg
-// and gonum's translation of LAPACK.
+// every device, and wait for the work queued so far. Most of their routines are those of package
+// cpu/linalg.
 var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_exp", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"}
 
 // HostOps returns the names of the ops that work on the host, as errors and graphs show them. On a
@@ -45,9 +47,7 @@ func numbersOf[T linalg.Float]() (*sync.Pool, dtype.Type) {
 // the elements in row-major order and may overwrite them. If f fails it returns a message,
 // otherwise "". The results have no place in the graph and belong to s.
 func onHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, f func(in, out [][]T) string) []*Tensor {
-	if !slices.Contains(hostOps, op) {
-		panic("tensor: " + op + " works on the host and is not in the list of such ops")
-	}
+	mustHostOp(op)
 	s.uncapturable(op, "it is computed on the host")
 	n := batch.Size()
 	memory, typ := numbersOf[T]()
@@ -62,14 +62,9 @@ func onHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor,
 			from[i] = *p
 		}
 	}
-	results := make([]*Tensor, len(out))
-	staged := make([]*Tensor, len(out)) // the results, in the host's memory
-	for i, sh := range out {
-		results[i] = alloc(op, s, in[0].st.dev, typ, sh)
-		if staged[i] = results[i]; !isHost(in[0].st.dev) {
-			staged[i] = alloc(op, s, hostDevice(), typ, sh)
-		}
-		to[i] = numbersIn[T](staged[i].st.buf.Host(), typ.Size())
+	results, staged := stagedFor(op, s, in[0].st.dev, typ, out)
+	for i, y := range staged {
+		to[i] = numbersIn[T](y.st.buf.Host(), typ.Size())
 		clear(to[i])
 	}
 	one, res := make([][]T, len(in)), make([][]T, len(out))
@@ -81,20 +76,162 @@ func onHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor,
 		for i := range res {
 			res[i] = part(to[i], b)
 		}
-		if wrong := guarded(f, one, res); wrong != "" {
-			if batch.Rank() > 0 {
-				wrong = fmt.Sprintf("batch element %d: %s", b, wrong)
-			}
-			fail(op, ErrLinAlg, in, "%s", wrong)
+		if wrong := guarded(func() string { return f(one, res) }); wrong != "" {
+			failBatch(op, batch, in, b, wrong)
 		}
 	}
+	upload(op, in, results, staged)
+	return results
+}
+
+// A routine computes results from the matrices of one element of a batch. It may share its work
+// among the goroutines of par. If it fails it returns a message, otherwise "". Operands are read
+// only. Results are row-major, and undefined at first.
+type routine[T linalg.Float] func(par linalg.Parallel, in []linalg.Matrix[T], out [][]T) string
+
+// onMatrices is onHost for routines that read their operands in place. narrow is the routine for
+// float32, wide the one for float64. The workers share the elements of a batch. The last two
+// dimensions of an operand are those of its matrices, and the others are the batch.
+func onMatrices(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, narrow routine[float32], wide routine[float64]) []*Tensor {
+	if in[0].dtype == dtype.F32 {
+		return matricesOnHost(op, s, batch, in, out, narrow)
+	}
+	return matricesOnHost(op, s, batch, in, out, wide)
+}
+
+// groupElements is about the number of elements that a worker computes at a time, and mostGroups
+// the greatest number of groups.
+const groupElements, mostGroups = 1 << 10, 64
+
+func matricesOnHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, f routine[T]) []*Tensor {
+	mustHostOp(op)
+	s.uncapturable(op, "it is computed on the host")
+	n := batch.Size()
+	memory, typ := numbersOf[T]()
+	from, layouts := make([][]T, len(in)), make([]shape.Layout, len(in))
+	size := 0
+	for i, x := range in {
+		layouts[i] = x.layout
+		size += x.Size()
+		switch {
+		case n == 0:
+		case isHost(x.st.dev):
+			x.readInPlace(op)
+			from[i] = numbersIn[T](x.st.buf.Host(), typ.Size())
+		default:
+			p := memory.Get().(*[]T)
+			defer memory.Put(p)
+			*p = slices.Grow((*p)[:0], x.Size())[:x.Size()]
+			x.readable(op, typ.Size())
+			x.read(op, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(*p))), typ.Size()*x.Size()))
+			from[i], layouts[i] = *p, shape.Dense(x.layout.Shape)
+		}
+	}
+	results, staged := stagedFor(op, s, in[0].st.dev, typ, out)
+	element := func(b int) string {
+		one, res := make([]linalg.Matrix[T], len(in)), make([][]T, len(out))
+		for i := range one {
+			one[i] = matrixOf(from[i], layouts[i], b)
+		}
+		for i, y := range staged {
+			all := numbersIn[T](y.st.buf.Host(), typ.Size())
+			k := len(all) / n
+			res[i] = all[b*k : (b+1)*k : (b+1)*k]
+		}
+		return guarded(func() string { return f(onWorkers, one, res) })
+	}
+	var mu sync.Mutex
+	failed, message := n, ""
+	groups := min(n, mostGroups, size/groupElements+1)
+	several(groups, func(g int) {
+		for b := g * n / groups; b < (g+1)*n/groups; b++ {
+			wrong := element(b)
+			if wrong == "" {
+				continue
+			}
+			mu.Lock()
+			if b < failed {
+				failed, message = b, wrong
+			}
+			mu.Unlock()
+			return
+		}
+	})
+	runtime.KeepAlive(in)
+	if failed < n {
+		failBatch(op, batch, in, failed, message)
+	}
+	upload(op, in, results, staged)
+	return results
+}
+
+// several calls f(0) … f(n-1) on the workers.
+func several(n int, f func(i int)) {
+	if n == 1 {
+		f(0)
+	} else if n > 1 {
+		onWorkers(n, f)
+	}
+}
+
+// matrixOf returns the matrices of element b of the batch. Their elements are in the memory v.
+func matrixOf[T linalg.Float](v []T, l shape.Layout, b int) linalg.Matrix[T] {
+	r := l.Shape.Rank()
+	at := l.Offset
+	for i := r - 3; i >= 0; i-- {
+		k := l.Shape.At(i)
+		at += b % k * l.Strides.At(i)
+		b /= k
+	}
+	return linalg.Matrix[T]{Data: v[min(at, len(v)):], Row: l.Strides.At(r - 2), Column: l.Strides.At(r - 1)}
+}
+
+// readInPlace waits until the memory of x, which is on the host, can be read.
+func (x *Tensor) readInPlace(op string) {
+	x.use(op)
+	if t := device.Tracing(); t != nil {
+		defer t.End(tracedOp(t, device.SpanOp, op, nil, []*Tensor{x}))
+	}
+	from := x.scope.source(op, x.st.dev)
+	x.st.read(op, from)
+	check(op, from.stream.Synchronize(), x)
+}
+
+// stagedFor returns tensors for results on dev. staged are the same results in the host's memory.
+func stagedFor(op string, s *Scope, dev device.Device, typ dtype.Type, out []shape.Dims) (results, staged []*Tensor) {
+	for _, sh := range out {
+		y := alloc(op, s, dev, typ, sh)
+		results = append(results, y)
+		if !isHost(dev) {
+			y = alloc(op, s, hostDevice(), typ, sh)
+		}
+		staged = append(staged, y)
+	}
+	return results, staged
+}
+
+// upload copies what is staged to the results.
+func upload(op string, in, results, staged []*Tensor) {
 	for i, y := range results {
 		if h := staged[i]; h != y {
 			check(op, y.st.dev.Upload(y.st.home, y.st.buf, 0, h.st.buf.Host()), in...)
 			h.Free()
 		}
 	}
-	return results
+}
+
+func mustHostOp(op string) {
+	if !slices.Contains(hostOps, op) {
+		panic("tensor: " + op + " works on the host and is not in the list of such ops")
+	}
+}
+
+// failBatch panics with an error of a routine for element b of the batch.
+func failBatch(op string, batch shape.Dims, in []*Tensor, b int, wrong string) {
+	if batch.Rank() > 0 {
+		wrong = fmt.Sprintf("batch element %d: %s", b, wrong)
+	}
+	fail(op, ErrLinAlg, in, "%s", wrong)
 }
 
 // numbersIn returns the memory b as numbers of the given size.
@@ -112,13 +249,13 @@ func onWorkers(n int, f func(i int)) {
 
 // guarded runs f. If a routine panics on operands that it cannot handle, guarded returns the panic
 // as a message.
-func guarded[T linalg.Float](f func(in, out [][]T) string, in, out [][]T) (wrong string) {
+func guarded(f func() string) (wrong string) {
 	defer func() {
 		if r := recover(); r != nil {
 			wrong = fmt.Sprintf("the routine gave up: %v", r)
 		}
 	}()
-	return f(in, out)
+	return f()
 }
 
 // inFloat64 converts the given operands to float64 and runs f on them, in a scope for intermediate
@@ -241,12 +378,5 @@ func finite[T linalg.Float](v []T) (ok, nan bool) {
 func fillWith[T linalg.Float](v []T, x T) {
 	for i := range v {
 		v[i] = x
-	}
-}
-
-// setIdentity sets the diagonal of the n×n matrix v to 1. v must be zeros.
-func setIdentity(n int, v []float64) {
-	for i := range n {
-		v[i*n+i] = 1
 	}
 }
