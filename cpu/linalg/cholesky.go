@@ -13,8 +13,8 @@ import (
 // It computes U = Lᵀ by rows, because the rows of a block of U are contiguous. The recursion is
 // that of substitution.
 func Cholesky[T Float](par Parallel, n int, a Matrix[T], l []T) (minor int) {
-	if n == 0 {
-		return 0
+	if n <= block {
+		return smallCholesky(n, a, l)
 	}
 	u, spare := rough[T](n, n), rough[T](n/2+block, n/2+block)
 	defer u.release()
@@ -51,6 +51,30 @@ func Cholesky[T Float](par Parallel, n int, a Matrix[T], l []T) (minor int) {
 		for i := lo; i < hi; i++ {
 			clear(l[i*n+i+1 : (i+1)*n])
 		}
+	}
+	return 0
+}
+
+// smallCholesky is Cholesky for a matrix whose loops are too short for package rows.
+func smallCholesky[T Float](n int, a Matrix[T], l []T) (minor int) {
+	for i := range n {
+		x := l[i*n : (i+1)*n : (i+1)*n]
+		for j := range i + 1 {
+			y := l[j*n : j*n+j+1]
+			v := a.Data[i*a.Row+j*a.Column]
+			for k, f := range x[:j] {
+				v -= T(f * y[k])
+			}
+			if j < i {
+				x[j] = v / y[j]
+				continue
+			}
+			if !(v > 0) {
+				return i + 1
+			}
+			x[i] = T(math.Sqrt(float64(v)))
+		}
+		clear(x[i+1:])
 	}
 	return 0
 }

@@ -2,6 +2,8 @@ package linalg
 
 import (
 	"math"
+	"slices"
+	"sync"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/rows"
 )
@@ -24,20 +26,40 @@ type LU[T Float] struct {
 // The factorisation is recursive, like substitution. A panel of few columns is factored in
 // transposed form, so that its columns are contiguous.
 func Factor[T Float](par Parallel, n int, a Matrix[T]) *LU[T] {
-	lu := &LU[T]{n: n, f: rough[T](n, n), order: make([]int, n), panels: rough[T](min(n, block)+1, n)}
-	defer lu.panels.release()
+	lu, _ := factorsOf[T]().Get().(*LU[T])
+	if lu == nil {
+		lu = new(LU[T])
+	}
+	lu.n, lu.f, lu.odd, lu.zero = n, rough[T](n, n), false, 0
 	lu.f.load(n, a, nil)
+	lu.order = slices.Grow(lu.order[:0], n)[:n]
 	for i := range lu.order {
 		lu.order[i] = i
 	}
-	if n > 0 {
-		lu.factor(par, 0, n)
+	if n <= block {
+		lu.small()
+		return lu
 	}
+	lu.panels = rough[T](block+1, n)
+	lu.factor(par, 0, n)
+	lu.panels.release()
 	return lu
 }
 
+var factors32, factors64 sync.Pool // of *LU
+
+func factorsOf[T Float]() *sync.Pool {
+	if _, ok := any(T(0)).(float32); ok {
+		return &factors32
+	}
+	return &factors64
+}
+
 // Release gives the memory of the factors back. The factorisation cannot be used any more.
-func (lu *LU[T]) Release() { lu.f.release() }
+func (lu *LU[T]) Release() {
+	lu.f.release()
+	factorsOf[T]().Put(lu)
+}
 
 // ZeroPivot returns the number, counted from 1, of the first pivot that is 0. It returns 0 if there
 // is none.
@@ -73,6 +95,55 @@ func (lu *LU[T]) factor(par Parallel, lo, hi int) {
 	l.substitute(par, lo, h, right, f.stride, width)
 	l.apply(par, h, lu.n, lo, h, right, f.stride, width)
 	lu.factor(par, h, hi)
+}
+
+// small factors a matrix of at most one panel, whose loops are too short for package rows.
+func (lu *LU[T]) small() {
+	n, stride := lu.n, lu.f.stride
+	for k := range n {
+		most, big := k, uint64(0)
+		for i := k; i < n; i++ { // as in largest
+			if v := math.Float64bits(float64(lu.f.a[i*stride+k])) &^ (1 << 63); v > big {
+				most, big = i, v
+			}
+		}
+		x := lu.f.row(k)
+		if most != k {
+			y := lu.f.row(most)
+			for j, v := range x {
+				x[j], y[j] = y[j], v
+			}
+			lu.order[k], lu.order[most] = lu.order[most], lu.order[k]
+			lu.odd = !lu.odd
+		}
+		if x[k] == 0 {
+			if lu.zero == 0 {
+				lu.zero = k + 1
+			}
+			continue
+		}
+		from := x[k+1 : n]
+		i := k + 1
+		for ; i+2 <= n; i += 2 { // two rows at a time
+			y, z := lu.f.a[i*stride+k:i*stride+n], lu.f.a[(i+1)*stride+k:(i+1)*stride+n]
+			f, g := -y[0]/x[k], -z[0]/x[k]
+			y[0], z[0] = f, g
+			y, z = y[1:][:len(from)], z[1:][:len(from)]
+			for j, v := range from {
+				y[j] += T(f * v)
+				z[j] += T(g * v)
+			}
+		}
+		if i < n {
+			y := lu.f.a[i*stride+k : i*stride+n]
+			f := -y[0] / x[k]
+			y[0] = f
+			y = y[1:][:len(from)]
+			for j, v := range from {
+				y[j] += T(f * v)
+			}
+		}
+	}
 }
 
 // panel factors columns lo to hi. It computes a column from the columns before it, as Crout does.
