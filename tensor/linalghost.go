@@ -76,7 +76,7 @@ func onHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor,
 		for i := range res {
 			res[i] = part(to[i], b)
 		}
-		if wrong := guarded(func() string { return f(one, res) }); wrong != "" {
+		if wrong := guarded(f, one, res); wrong != "" {
 			failBatch(op, batch, in, b, wrong)
 		}
 	}
@@ -128,24 +128,24 @@ func matricesOnHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []
 		}
 	}
 	results, staged := stagedFor(op, s, in[0].st.dev, typ, out)
-	element := func(b int) string {
-		one, res := make([]linalg.Matrix[T], len(in)), make([][]T, len(out))
-		for i := range one {
-			one[i] = matrixOf(from[i], layouts[i], b)
-		}
-		for i, y := range staged {
-			all := numbersIn[T](y.st.buf.Host(), typ.Size())
-			k := len(all) / n
-			res[i] = all[b*k : (b+1)*k : (b+1)*k]
-		}
-		return guarded(func() string { return f(onWorkers, one, res) })
+	to := make([][]T, len(out))
+	for i, y := range staged {
+		to[i] = numbersIn[T](y.st.buf.Host(), typ.Size())
 	}
 	var mu sync.Mutex
 	failed, message := n, ""
 	groups := min(n, mostGroups, size/groupElements+1)
 	several(groups, func(g int) {
+		one, res := make([]linalg.Matrix[T], len(in)), make([][]T, len(out))
 		for b := g * n / groups; b < (g+1)*n/groups; b++ {
-			wrong := element(b)
+			for i := range one {
+				one[i] = matrixOf(from[i], &layouts[i], b)
+			}
+			for i, v := range to {
+				k := len(v) / n
+				res[i] = v[b*k : (b+1)*k : (b+1)*k]
+			}
+			wrong := f.guarded(one, res)
 			if wrong == "" {
 				continue
 			}
@@ -175,7 +175,7 @@ func several(n int, f func(i int)) {
 }
 
 // matrixOf returns the matrices of element b of the batch. Their elements are in the memory v.
-func matrixOf[T linalg.Float](v []T, l shape.Layout, b int) linalg.Matrix[T] {
+func matrixOf[T linalg.Float](v []T, l *shape.Layout, b int) linalg.Matrix[T] {
 	r := l.Shape.Rank()
 	at := l.Offset
 	for i := r - 3; i >= 0; i-- {
@@ -199,13 +199,16 @@ func (x *Tensor) readInPlace(op string) {
 
 // stagedFor returns tensors for results on dev. staged are the same results in the host's memory.
 func stagedFor(op string, s *Scope, dev device.Device, typ dtype.Type, out []shape.Dims) (results, staged []*Tensor) {
-	for _, sh := range out {
-		y := alloc(op, s, dev, typ, sh)
-		results = append(results, y)
-		if !isHost(dev) {
-			y = alloc(op, s, hostDevice(), typ, sh)
-		}
-		staged = append(staged, y)
+	results = make([]*Tensor, len(out))
+	for i, sh := range out {
+		results[i] = alloc(op, s, dev, typ, sh)
+	}
+	if isHost(dev) {
+		return results, results
+	}
+	staged = make([]*Tensor, len(out))
+	for i, sh := range out {
+		staged[i] = alloc(op, s, hostDevice(), typ, sh)
 	}
 	return results, staged
 }
@@ -249,13 +252,22 @@ func onWorkers(n int, f func(i int)) {
 
 // guarded runs f. If a routine panics on operands that it cannot handle, guarded returns the panic
 // as a message.
-func guarded(f func() string) (wrong string) {
-	defer func() {
-		if r := recover(); r != nil {
-			wrong = fmt.Sprintf("the routine gave up: %v", r)
-		}
-	}()
-	return f()
+func guarded[T any](f func(in, out [][]T) string, in, out [][]T) (wrong string) {
+	defer gaveUp(&wrong)
+	return f(in, out)
+}
+
+// guarded is the function guarded for a routine.
+func (f routine[T]) guarded(in []linalg.Matrix[T], out [][]T) (wrong string) {
+	defer gaveUp(&wrong)
+	return f(onWorkers, in, out)
+}
+
+// gaveUp is deferred. It sets wrong to the message of a panic.
+func gaveUp(wrong *string) {
+	if r := recover(); r != nil {
+		*wrong = fmt.Sprintf("the routine gave up: %v", r)
+	}
 }
 
 // inFloat64 converts the given operands to float64 and runs f on them, in a scope for intermediate

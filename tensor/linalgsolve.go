@@ -82,6 +82,9 @@ func rightHand(op string, a, b *Tensor, square, allowVectors bool) (batch shape.
 
 // expandBatch broadcasts the leading dimensions, which are the dimensions of the batch.
 func (x *Tensor) expandBatch(batch shape.Dims) *Tensor {
+	if x.batchOf() == batch {
+		return x
+	}
 	return x.expand(batch.Append(x.Dim(-2), x.Dim(-1)))
 }
 
@@ -251,7 +254,7 @@ func (x *Tensor) epsilon() float64 {
 func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 	x.mustMatrix("pinv")
 	tol := x.tolerance("pinv", tolerances)
-	return inFloat64("pinv", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(pinvFunc{tol}, in[0])} })[0]
+	return inOwnType("pinv", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(pinvFunc{tol}, in[0])} })[0]
 }
 
 // LstSq returns the X for which x·X - b has the smallest sum of squares. If there are several such
@@ -261,7 +264,7 @@ func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 func (x *Tensor) LstSq(b *Tensor) *Tensor {
 	_, vector := rightHand("lstsq", x, b, false, true)
 	tol := x.tolerance("lstsq", nil)
-	return inFloat64("lstsq", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
+	return inOwnType("lstsq", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
 		b := in[1]
 		if vector {
 			b = b.Unsqueeze(-1)

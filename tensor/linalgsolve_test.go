@@ -126,6 +126,28 @@ func TestLargeFloat32Equations(t *testing.T) {
 	}
 }
 
+// TestLargeFloat32Pinv checks the conditions of a pseudo-inverse for matrices of float32 without
+// full rank, and the least-squares solution that follows from it.
+func TestLargeFloat32Pinv(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		x := s.Randn(2, 48, 20).MatMul(s.Randn(2, 20, 40))
+		y := x.Pinv()
+		near := func(name string, got, want *tensor.Tensor) {
+			t.Helper()
+			if d := got.Sub(want).Abs().Amax().Item(); !(d <= 1e-4*want.Abs().Amax().Item()) {
+				t.Errorf("%s is off by %g", name, d)
+			}
+		}
+		near("x·y·x", x.MatMul(y).MatMul(x), x)
+		near("y·x·y", y.MatMul(x).MatMul(y), y)
+		near("(x·y)ᵀ", x.MatMul(y).T(), x.MatMul(y))
+		near("(y·x)ᵀ", y.MatMul(x).T(), y.MatMul(x))
+		near("float64", y, x.Double().Pinv(0x1p-23*48).Float())
+		b := s.Randn(2, 48, 3)
+		near("the least-squares solution", x.LstSq(b), y.MatMul(b))
+	}, tensor.Seed(9))
+}
+
 // TestLargeFloat32Errors checks that an error names the first element of the batch that has it.
 func TestLargeFloat32Errors(t *testing.T) {
 	const n = 40
