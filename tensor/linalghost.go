@@ -103,75 +103,98 @@ func onMatrices(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape
 // the greatest number of groups.
 const groupElements, mostGroups = 1 << 10, 64
 
+// mostMatrices is the greatest number of operands, or of results, of a routine.
+const mostMatrices = 2
+
+// batchWork is what the workers share while a routine runs on a batch.
+type batchWork[T linalg.Float] struct {
+	f       routine[T]
+	n       int // size of the batch
+	groups  int
+	from    [mostMatrices][]T
+	layouts [mostMatrices]*shape.Layout
+	to      [mostMatrices][]T
+	in, out int             // numbers of operands and results
+	first   batchElement[T] // memory for the first group
+	mu      sync.Mutex
+	failed  int    // the first element that failed, or n
+	message string // what the routine said then
+}
+
+// batchElement is an element of a batch.
+type batchElement[T linalg.Float] struct {
+	in  [mostMatrices]linalg.Matrix[T]
+	out [mostMatrices][]T
+}
+
+// run runs the routine on the elements of group g.
+func (w *batchWork[T]) run(g int) {
+	e := &w.first
+	if g > 0 {
+		e = new(batchElement[T])
+	}
+	for b := g * w.n / w.groups; b < (g+1)*w.n/w.groups; b++ {
+		for i := range w.in {
+			e.in[i] = matrixOf(w.from[i], w.layouts[i], b)
+		}
+		for i := range w.out {
+			k := len(w.to[i]) / w.n
+			e.out[i] = w.to[i][b*k : (b+1)*k : (b+1)*k]
+		}
+		wrong := w.f.guarded(e.in[:w.in], e.out[:w.out])
+		if wrong == "" {
+			continue
+		}
+		w.mu.Lock()
+		if b < w.failed {
+			w.failed, w.message = b, wrong
+		}
+		w.mu.Unlock()
+		return
+	}
+}
+
 func matricesOnHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, f routine[T]) []*Tensor {
 	mustHostOp(op)
 	s.uncapturable(op, "it is computed on the host")
 	n := batch.Size()
 	memory, typ := numbersOf[T]()
-	from, layouts := make([][]T, len(in)), make([]shape.Layout, len(in))
+	w := &batchWork[T]{f: f, n: n, in: len(in), out: len(out), failed: n}
 	size := 0
 	for i, x := range in {
-		layouts[i] = x.layout
+		w.layouts[i] = &x.layout
 		size += x.Size()
 		switch {
 		case n == 0:
 		case isHost(x.st.dev):
 			x.readInPlace(op)
-			from[i] = numbersIn[T](x.st.buf.Host(), typ.Size())
+			w.from[i] = numbersIn[T](x.st.buf.Host(), typ.Size())
 		default:
 			p := memory.Get().(*[]T)
 			defer memory.Put(p)
 			*p = slices.Grow((*p)[:0], x.Size())[:x.Size()]
 			x.readable(op, typ.Size())
 			x.read(op, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(*p))), typ.Size()*x.Size()))
-			from[i], layouts[i] = *p, shape.Dense(x.layout.Shape)
+			dense := shape.Dense(x.layout.Shape)
+			w.from[i], w.layouts[i] = *p, &dense
 		}
 	}
 	results, staged := stagedFor(op, s, in[0].st.dev, typ, out)
-	to := make([][]T, len(out))
 	for i, y := range staged {
-		to[i] = numbersIn[T](y.st.buf.Host(), typ.Size())
+		w.to[i] = numbersIn[T](y.st.buf.Host(), typ.Size())
 	}
-	var mu sync.Mutex
-	failed, message := n, ""
-	groups := min(n, mostGroups, size/groupElements+1)
-	several(groups, func(g int) {
-		one, res := make([]linalg.Matrix[T], len(in)), make([][]T, len(out))
-		for b := g * n / groups; b < (g+1)*n/groups; b++ {
-			for i := range one {
-				one[i] = matrixOf(from[i], &layouts[i], b)
-			}
-			for i, v := range to {
-				k := len(v) / n
-				res[i] = v[b*k : (b+1)*k : (b+1)*k]
-			}
-			wrong := f.guarded(one, res)
-			if wrong == "" {
-				continue
-			}
-			mu.Lock()
-			if b < failed {
-				failed, message = b, wrong
-			}
-			mu.Unlock()
-			return
-		}
-	})
+	w.groups = min(n, mostGroups, size/groupElements+1)
+	if w.groups == 1 {
+		w.run(0)
+	} else if w.groups > 1 {
+		onWorkers(w.groups, w.run)
+	}
 	runtime.KeepAlive(in)
-	if failed < n {
-		failBatch(op, batch, in, failed, message)
+	if w.failed < n {
+		failBatch(op, batch, in, w.failed, w.message)
 	}
 	upload(op, in, results, staged)
 	return results
-}
-
-// several calls f(0) … f(n-1) on the workers.
-func several(n int, f func(i int)) {
-	if n == 1 {
-		f(0)
-	} else if n > 1 {
-		onWorkers(n, f)
-	}
 }
 
 // matrixOf returns the matrices of element b of the batch. Their elements are in the memory v.
