@@ -333,7 +333,6 @@ package tensor
 //	distance.go              Cdist CosineSimilarity PairwiseDistance
 //	linalg.go                Inverse Det SlogDet
 //	linalghost.go            HostOps: ops that go through the host
-//	linalgblocks.go          factorisations by halves, with products on the device
 //	linalgdecompose.go       Cholesky Eigh QR SVD
 //	linalgsolve.go           Solve SolveTriangular CholeskySolve Pinv LstSq MatrixRank
 //	linalgexp.go             MatrixExp MatrixPower

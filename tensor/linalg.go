@@ -6,62 +6,21 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
-	"gonum.org/v1/gonum/lapack"
-	"gonum.org/v1/gonum/lapack/lapack64"
 
+	"github.com/flambeau-go/flambeau/cpu/linalg"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
 // Linear algebra other than matrix products works on the host (see HostOps). It computes in float64
-// for every operand type, and rounds its results once. Eigh, SVD and QR of large matrices of
-// float32 compute in float32 (see inOwnType). Gradients are computed by tensor ops on the operands'
-// device, in the same type. Where a gradient needs a routine that only the host has, it calls
-// another op of this kind, which has a gradient of its own.
+// for every operand type, and rounds its results once. For large matrices of float32, the routines
+// of package cpu/linalg compute in float32 (see inOwnType). Gradients are computed by tensor ops on
+// the operands' device, in the same type. Where a gradient needs a routine that only the host has,
+// it calls another op of this kind, which has a gradient of its own.
 
-// factored is the LU factorisation of an n×n matrix, in place.
-type factored struct {
-	lu      blas64.General
-	pivots  []int
-	regular bool // true if no pivot is 0
-}
-
-func factor64(n int, a []float64) factored {
-	f := factored{lu: general(n, n, a), pivots: make([]int, n)}
-	f.regular = factorRows(f.lu, f.pivots)
-	return f
-}
-
-// solve replaces b by the solution X of A·X = b, where A is the factored matrix.
-func (f factored) solve(b blas64.General) {
-	exchange(b, f.pivots)
-	solveTriangle(f.lu, b, false, true)
-	solveTriangle(f.lu, b, true, false)
-}
-
-// zeroPivot returns the number, counted from 1, of the first pivot that is 0.
-func (f factored) zeroPivot() int {
-	for i := range f.lu.Rows {
-		if f.lu.Data[i*f.lu.Stride+i] == 0 {
-			return i + 1
-		}
-	}
-	return 0
-}
-
-// sign returns the sign of the permutation: 1 or -1.
-func (f factored) sign() float64 {
-	s := 1.0
-	for i, p := range f.pivots {
-		if p != i {
-			s = -s
-		}
-	}
-	return s
-}
-
-func (f factored) singular() string {
-	return fmt.Sprintf("the matrix is singular: pivot %d of its LU factorisation is 0", f.zeroPivot())
+// singular returns the message for a factorisation that has a pivot of 0.
+func singular[T linalg.Float](lu *linalg.LU[T]) string {
+	return fmt.Sprintf("the matrix is singular: pivot %d of its LU factorisation is 0", lu.ZeroPivot())
 }
 
 // inverseFunc inverts matrices.
@@ -72,20 +31,21 @@ func (inverseFunc) Name() string { return "inverse" }
 func (inverseFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
 	n := x.Dim(-1)
-	y := onHost("inverse", c.Scope(), x.batchOf(), in, []shape.Dims{x.layout.Shape}, func(in, out [][]float64) string {
-		if n == 0 {
-			return ""
-		}
-		lu := factor64(n, in[0])
-		if !lu.regular {
-			return lu.singular()
-		}
-		setIdentity(n, out[0])
-		lu.solve(general(n, n, out[0]))
-		return ""
-	})[0]
+	y := onMatrices("inverse", c.Scope(), x.batchOf(), in, []shape.Dims{x.layout.Shape}, inverseRoutine[float32](n), inverseRoutine[float64](n))[0]
 	c.Save(y)
 	return y
+}
+
+func inverseRoutine[T linalg.Float](n int) routine[T] {
+	return func(par linalg.Parallel, in []linalg.Matrix[T], out [][]T) string {
+		lu := linalg.Factor(par, n, in[0])
+		defer lu.Release()
+		if lu.ZeroPivot() != 0 {
+			return singular(lu)
+		}
+		lu.Inverse(par, out[0])
+		return ""
+	}
 }
 
 // VJP returns -Yᵀ·G·Yᵀ for the result Y and its gradient G. The formula follows from d(A⁻¹) =
@@ -100,7 +60,7 @@ func (inverseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // nearly singular matrix is not detected. It works on the host ([HostOps]).
 func (x *Tensor) Inverse() *Tensor {
 	x.mustSquare("inverse")
-	return inFloat64("inverse", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
+	return inOwnType("inverse", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
 		return []*Tensor{Apply(inverseFunc{}, in[0])}
 	})[0]
 }
@@ -114,23 +74,36 @@ func (detFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
 	n := x.Dim(-1)
 	c.Save(x)
-	return onHost("det", c.Scope(), x.batchOf(), in, []shape.Dims{x.batchOf()}, func(in, out [][]float64) string {
-		out[0][0] = determinant(n, in[0])
-		return ""
-	})[0]
+	return onMatrices("det", c.Scope(), x.batchOf(), in, []shape.Dims{x.batchOf()}, detRoutine[float32](n), detRoutine[float64](n))[0]
 }
 
-// determinant returns the determinant of the n×n matrix a, which it overwrites.
-func determinant(n int, a []float64) float64 {
-	d := 1.0
-	if n > 0 {
-		lu := factor64(n, a)
-		d = lu.sign()
-		for i := range n {
-			d *= a[i*n+i]
-		}
+func detRoutine[T linalg.Float](n int) routine[T] {
+	return func(par linalg.Parallel, in []linalg.Matrix[T], out [][]T) string {
+		lu := linalg.Factor(par, n, in[0])
+		defer lu.Release()
+		out[0][0] = T(math.Ldexp(determinant(n, lu)))
+		return ""
 	}
-	return d
+}
+
+// determinant returns the determinant of the n×n matrix that was factored, as d·2^e. So the product
+// of the pivots does not overflow.
+func determinant[T linalg.Float](n int, lu *linalg.LU[T]) (d float64, e int) {
+	d = lu.Sign()
+	for i := range n {
+		more := 0
+		d, more = math.Frexp(d * float64(lu.Pivot(i)))
+		e += more
+	}
+	return d, e
+}
+
+// orientation returns the sign of the determinant of the n×n matrix a, which is orthogonal.
+func orientation(n int, a []float64) float64 {
+	lu := linalg.Factor(onWorkers, n, linalg.Matrix[float64]{Data: a, Row: n, Column: 1})
+	defer lu.Release()
+	d, _ := determinant(n, lu)
+	return math.Copysign(1, d)
 }
 
 // VJP returns g times the matrix of cofactors (Jacobi's formula). That matrix exists for singular
@@ -154,7 +127,7 @@ func rotated(n int, a []float64) (u, vt, s []float64, sign float64, wrong string
 	if wrong = singularValues(n, n, a, u, s, vt, true); wrong != "" {
 		return
 	}
-	sign = math.Copysign(1, determinant(n, append([]float64(nil), u...))) * math.Copysign(1, determinant(n, append([]float64(nil), vt...)))
+	sign = orientation(n, u) * orientation(n, vt)
 	return
 }
 
@@ -169,56 +142,94 @@ func productExcept(s []float64, i, j int) float64 {
 	return p
 }
 
-// cofactors writes det(A)·A⁻ᵀ, the cofactors of the matrix a, to the slice out. It overwrites a. It
-// reports false if A is so near to a singular matrix, or det(A) so near to 0 or so large, that
-// digits would be lost.
-func cofactors(n int, a, out []float64) bool {
-	const well, tiny = 1e-4, 1e-280
-	work, pivots := make([]float64, 4*n), make([]int, n)
-	norm := lapack64.Lange(lapack.MaxColumnSum, general(n, n, a), work)
-	lu := factor64(n, a)
-	d := lu.sign()
-	for i := range n {
-		d *= a[i*n+i]
+// cofactors sets out to det(A)·A⁻ᵀ, the cofactors of the n×n matrix a, which is dense. It reports
+// false if A is so near to a singular matrix that digits would be lost.
+func cofactors[T linalg.Float](par linalg.Parallel, n int, a, out []T) bool {
+	well := 1e-4
+	if _, ok := any(a).([]float32); ok {
+		well = 1e-3
 	}
-	if size := math.Abs(d); !lu.regular || !(size > tiny && size <= math.MaxFloat64) ||
-		!(lapack64.Gecon(lapack.MaxColumnSum, lu.lu, norm, work, pivots) > well) {
+	lu := linalg.Factor(par, n, linalg.Matrix[T]{Data: a, Row: n, Column: 1})
+	defer lu.Release()
+	if lu.ZeroPivot() != 0 {
 		return false
 	}
-	setIdentity(n, out)
-	for i := range n {
-		out[i*n+i] = d
+	inverse := make([]T, n*n)
+	lu.Inverse(par, inverse)
+	if !(1/(columnNorm(n, a)*columnNorm(n, inverse)) > well) {
+		return false
 	}
-	lapack64.Getrs(blas.Trans, lu.lu, general(n, n, out), lu.pivots)
-	ok, _ := finite(out)
-	return ok
+	d, e := determinant(n, lu)
+	// 2^e may overflow though the product with a small element does not
+	e = max(-3000, min(3000, e))
+	third := e / 3
+	f, g, h := math.Ldexp(d, third), math.Ldexp(1, third), math.Ldexp(1, e-2*third)
+	for i := range n {
+		for j, v := range inverse[i*n : (i+1)*n] {
+			out[j*n+i] = T(float64(v) * f * g * h)
+		}
+	}
+	return true
+}
+
+// columnNorm returns the greatest sum of magnitudes of a column of the n×n matrix a.
+func columnNorm[T linalg.Float](n int, a []T) float64 {
+	sums := make([]float64, n)
+	for i := range n {
+		for j, v := range a[i*n : (i+1)*n] {
+			sums[j] += math.Abs(float64(v))
+		}
+	}
+	return slices.Max(append(sums, 0))
 }
 
 func (cofactorFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
 	n := x.Dim(-1)
 	c.Save(x)
-	return onHost("det", c.Scope(), x.batchOf(), in, []shape.Dims{x.layout.Shape}, func(in, out [][]float64) string {
-		if ok, _ := finite(in[0]); !ok || n == 0 {
-			fillWith(out[0], math.NaN())
-			return ""
-		}
-		if cofactors(n, slices.Clone(in[0]), out[0]) {
-			return ""
-		}
-		u, vt, s, sign, wrong := rotated(n, in[0])
-		if wrong != "" {
-			return wrong
-		}
-		for i := range n {
-			d := sign * productExcept(s, i, i)
-			for j := range n {
-				vt[i*n+j] *= d
+	if x.dtype == dtype.F32 {
+		return onHost("det", c.Scope(), x.batchOf(), in, []shape.Dims{x.layout.Shape}, func(in, out [][]float32) string {
+			if ok, _ := finite(in[0]); ok && n > 0 && cofactors(onWorkers, n, in[0], out[0]) {
+				return ""
 			}
-		}
-		copy(out[0], product(n, blas.NoTrans, blas.NoTrans, u, vt))
-		return ""
+			a, y := make([]float64, n*n), make([]float64, n*n)
+			for i, v := range in[0] {
+				a[i] = float64(v)
+			}
+			wrong := anyCofactors(n, a, y)
+			for i, v := range y {
+				out[0][i] = float32(v)
+			}
+			return wrong
+		})[0]
+	}
+	return onHost("det", c.Scope(), x.batchOf(), in, []shape.Dims{x.layout.Shape}, func(in, out [][]float64) string {
+		return anyCofactors(n, in[0], out[0])
 	})[0]
+}
+
+// anyCofactors sets out to the cofactors of the n×n matrix a, which it overwrites. It returns a
+// message if it fails.
+func anyCofactors(n int, a, out []float64) string {
+	if ok, _ := finite(a); !ok || n == 0 {
+		fillWith(out, math.NaN())
+		return ""
+	}
+	if cofactors(onWorkers, n, a, out) {
+		return ""
+	}
+	u, vt, s, sign, wrong := rotated(n, a)
+	if wrong != "" {
+		return wrong
+	}
+	for i := range n {
+		d := sign * productExcept(s, i, i)
+		for j := range n {
+			vt[i*n+j] *= d
+		}
+	}
+	copy(out, product(n, blas.NoTrans, blas.NoTrans, u, vt))
+	return ""
 }
 
 // VJP is exact for singular matrices too. It needs the inverse only if its result is differentiated
@@ -226,7 +237,8 @@ func (cofactorFunc) Forward(c *Context, in []*Tensor) *Tensor {
 func (cofactorFunc) VJP(c *Context, h *Tensor) []*Tensor {
 	x := c.Saved(0)
 	if !c.Scope().GradEnabled() {
-		return []*Tensor{Apply(cofactorGrad{}, x, h)}
+		y := Apply(cofactorGrad{}, x.Cast(dtype.F64), h.Cast(dtype.F64))
+		return []*Tensor{y.Cast(x.dtype)}
 	}
 	w := Apply(inverseFunc{}, x).T() // the cofactors are the determinant times w
 	d := Apply(detFunc{}, x).Unsqueeze(-1).Unsqueeze(-1)
@@ -277,7 +289,7 @@ func (cofactorGrad) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil
 // singular matrices too. It works on the host ([HostOps]).
 func (x *Tensor) Det() *Tensor {
 	x.mustSquare("det")
-	return inFloat64("det", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(detFunc{}, in[0])} })[0]
+	return inOwnType("det", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(detFunc{}, in[0])} })[0]
 }
 
 // logDetFunc connects the logarithm of |det|, already computed, to the graph of the matrices.
@@ -303,30 +315,33 @@ func (logDetFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // not finite. The sign has no gradient. SlogDet works on the host ([HostOps]).
 func (x *Tensor) SlogDet() (sign, logAbs *Tensor) {
 	batch, n := x.mustSquare("slogdet")
-	y := inFloat64("slogdet", []*Tensor{x}, func(c *Scope, in []*Tensor) []*Tensor {
-		y := onHost("slogdet", c, batch, in, []shape.Dims{batch, batch}, func(in, out [][]float64) string {
-			sign, sum := 1.0, 0.0
-			if n > 0 {
-				sign = factor64(n, in[0]).sign()
-			}
-			for i := range n {
-				v := in[0][i*n+i]
-				sum += logOf(v)
-				switch {
-				case v < 0:
-					sign = -sign
-				case v == 0:
-					sign *= 0
-				case math.IsNaN(v): // for NaN the sign is 0, as in torch
-					sign = 0
-				}
-			}
-			out[0][0], out[1][0] = sign, sum
-			return ""
-		})
+	y := inOwnType("slogdet", []*Tensor{x}, func(c *Scope, in []*Tensor) []*Tensor {
+		y := onMatrices("slogdet", c, batch, in, []shape.Dims{batch, batch}, slogdetRoutine[float32](n), slogdetRoutine[float64](n))
 		return []*Tensor{y[0], Apply(logDetFunc{}, in[0], y[1])}
 	})
 	return y[0], y[1]
+}
+
+func slogdetRoutine[T linalg.Float](n int) routine[T] {
+	return func(par linalg.Parallel, in []linalg.Matrix[T], out [][]T) string {
+		lu := linalg.Factor(par, n, in[0])
+		defer lu.Release()
+		sign, sum := lu.Sign(), 0.0
+		for i := range n {
+			v := float64(lu.Pivot(i))
+			sum += logOf(v)
+			switch {
+			case v < 0:
+				sign = -sign
+			case v == 0:
+				sign *= 0
+			case math.IsNaN(v): // for NaN the sign is 0, as in torch
+				sign = 0
+			}
+		}
+		out[0][0], out[1][0] = T(sign), T(sum)
+		return ""
+	}
 }
 
 // logOf returns log|v|. For subnormal numbers math.Log has the wrong exponent on amd64.

@@ -73,39 +73,18 @@ func (choleskyFunc) Name() string { return "cholesky" }
 func (choleskyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
 	n := x.Dim(-1)
-	y := onHost("cholesky", c.Scope(), x.batchOf(), in, []shape.Dims{x.layout.Shape}, func(in, out [][]float64) string {
-		if n == 0 {
-			return ""
-		}
-		copy(out[0], in[0])
-		if !factorSymmetric(general(n, n, out[0])) {
-			return fmt.Sprintf("the matrix is not positive definite: its leading minor of order %d is not positive", badMinor(n, in[0]))
-		}
-		for i := range n {
-			clear(out[0][i*n+i+1 : (i+1)*n])
-		}
-		return ""
-	})[0]
+	y := onMatrices("cholesky", c.Scope(), x.batchOf(), in, []shape.Dims{x.layout.Shape}, choleskyRoutine[float32](n), choleskyRoutine[float64](n))[0]
 	c.Save(y)
 	return y
 }
 
-// badMinor returns the order of the first leading minor that is not positive. It overwrites a by
-// elimination.
-func badMinor(n int, a []float64) int {
-	for k := range n {
-		d := a[k*n+k]
-		if !(d > 0) {
-			return k + 1
+func choleskyRoutine[T linalg.Float](n int) routine[T] {
+	return func(par linalg.Parallel, in []linalg.Matrix[T], out [][]T) string {
+		if minor := linalg.Cholesky(par, n, in[0], out[0]); minor != 0 {
+			return fmt.Sprintf("the matrix is not positive definite: its leading minor of order %d is not positive", minor)
 		}
-		for i := k + 1; i < n; i++ {
-			f := a[i*n+k] / d
-			for j := k + 1; j <= i; j++ {
-				a[i*n+j] -= float64(f * a[j*n+k])
-			}
-		}
+		return ""
 	}
-	return n
 }
 
 // VJP returns L⁻ᵀ·P·L⁻¹ for a symmetric P, where G is the gradient of L. The lower triangle of P,
@@ -127,7 +106,7 @@ func (choleskyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // ([HostOps]).
 func (x *Tensor) Cholesky(upper bool) *Tensor {
 	x.mustSquare("cholesky")
-	return inFloat64("cholesky", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
+	return inOwnType("cholesky", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
 		if upper {
 			return []*Tensor{Apply(choleskyFunc{}, in[0].T()).T()}
 		}

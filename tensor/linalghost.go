@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"unsafe"
@@ -10,13 +11,14 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 
 	"github.com/flambeau-go/flambeau/cpu/linalg"
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
 // hostOps lists the ops that copy their operands to the host and their results back. They do so on
-// every device, and wait for the work queued so far. Their routines are those of package cpu/linalg
-// and gonum's translation of LAPACK.
+// every device, and wait for the work queued so far. Most of their routines are those of package
+// cpu/linalg.
 var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_exp", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"}
 
 // HostOps returns the names of the ops that work on the host, as errors and graphs show them. On a
@@ -45,9 +47,7 @@ func numbersOf[T linalg.Float]() (*sync.Pool, dtype.Type) {
 // the elements in row-major order and may overwrite them. If f fails it returns a message,
 // otherwise "". The results have no place in the graph and belong to s.
 func onHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, f func(in, out [][]T) string) []*Tensor {
-	if !slices.Contains(hostOps, op) {
-		panic("tensor: " + op + " works on the host and is not in the list of such ops")
-	}
+	mustHostOp(op)
 	s.uncapturable(op, "it is computed on the host")
 	n := batch.Size()
 	memory, typ := numbersOf[T]()
@@ -62,14 +62,9 @@ func onHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor,
 			from[i] = *p
 		}
 	}
-	results := make([]*Tensor, len(out))
-	staged := make([]*Tensor, len(out)) // the results, in the host's memory
-	for i, sh := range out {
-		results[i] = alloc(op, s, in[0].st.dev, typ, sh)
-		if staged[i] = results[i]; !isHost(in[0].st.dev) {
-			staged[i] = alloc(op, s, hostDevice(), typ, sh)
-		}
-		to[i] = numbersIn[T](staged[i].st.buf.Host(), typ.Size())
+	results, staged := stagedFor(op, s, in[0].st.dev, typ, out)
+	for i, y := range staged {
+		to[i] = numbersIn[T](y.st.buf.Host(), typ.Size())
 		clear(to[i])
 	}
 	one, res := make([][]T, len(in)), make([][]T, len(out))
@@ -82,19 +77,187 @@ func onHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor,
 			res[i] = part(to[i], b)
 		}
 		if wrong := guarded(f, one, res); wrong != "" {
-			if batch.Rank() > 0 {
-				wrong = fmt.Sprintf("batch element %d: %s", b, wrong)
-			}
-			fail(op, ErrLinAlg, in, "%s", wrong)
+			failBatch(op, batch, in, b, wrong)
 		}
 	}
+	upload(op, in, results, staged)
+	return results
+}
+
+// A routine computes results from the matrices of one element of a batch. It may share its work
+// among the goroutines of par. If it fails it returns a message, otherwise "". Operands are read
+// only. Results are row-major, and undefined at first.
+type routine[T linalg.Float] func(par linalg.Parallel, in []linalg.Matrix[T], out [][]T) string
+
+// onMatrices is onHost for routines that read their operands in place. narrow is the routine for
+// float32, wide the one for float64. The workers share the elements of a batch. The last two
+// dimensions of an operand are those of its matrices, and the others are the batch.
+func onMatrices(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, narrow routine[float32], wide routine[float64]) []*Tensor {
+	if in[0].dtype == dtype.F32 {
+		return matricesOnHost(op, s, batch, in, out, narrow)
+	}
+	return matricesOnHost(op, s, batch, in, out, wide)
+}
+
+// groupElements is about the number of elements that a worker computes at a time, and mostGroups
+// the greatest number of groups.
+const groupElements, mostGroups = 1 << 10, 64
+
+// mostMatrices is the greatest number of operands, or of results, of a routine.
+const mostMatrices = 2
+
+// batchWork is what the workers share while a routine runs on a batch.
+type batchWork[T linalg.Float] struct {
+	f       routine[T]
+	n       int // size of the batch
+	groups  int
+	from    [mostMatrices][]T
+	layouts [mostMatrices]*shape.Layout
+	to      [mostMatrices][]T
+	in, out int             // numbers of operands and results
+	first   batchElement[T] // memory for the first group
+	mu      sync.Mutex
+	failed  int    // the first element that failed, or n
+	message string // what the routine said then
+}
+
+// batchElement is an element of a batch.
+type batchElement[T linalg.Float] struct {
+	in  [mostMatrices]linalg.Matrix[T]
+	out [mostMatrices][]T
+}
+
+// run runs the routine on the elements of group g.
+func (w *batchWork[T]) run(g int) {
+	e := &w.first
+	if g > 0 {
+		e = new(batchElement[T])
+	}
+	for b := g * w.n / w.groups; b < (g+1)*w.n/w.groups; b++ {
+		for i := range w.in {
+			e.in[i] = matrixOf(w.from[i], w.layouts[i], b)
+		}
+		for i := range w.out {
+			k := len(w.to[i]) / w.n
+			e.out[i] = w.to[i][b*k : (b+1)*k : (b+1)*k]
+		}
+		wrong := w.f.guarded(e.in[:w.in], e.out[:w.out])
+		if wrong == "" {
+			continue
+		}
+		w.mu.Lock()
+		if b < w.failed {
+			w.failed, w.message = b, wrong
+		}
+		w.mu.Unlock()
+		return
+	}
+}
+
+func matricesOnHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, f routine[T]) []*Tensor {
+	mustHostOp(op)
+	s.uncapturable(op, "it is computed on the host")
+	n := batch.Size()
+	memory, typ := numbersOf[T]()
+	w := &batchWork[T]{f: f, n: n, in: len(in), out: len(out), failed: n}
+	size := 0
+	for i, x := range in {
+		w.layouts[i] = &x.layout
+		size += x.Size()
+		switch {
+		case n == 0:
+		case isHost(x.st.dev):
+			x.readInPlace(op)
+			w.from[i] = numbersIn[T](x.st.buf.Host(), typ.Size())
+		default:
+			p := memory.Get().(*[]T)
+			defer memory.Put(p)
+			*p = slices.Grow((*p)[:0], x.Size())[:x.Size()]
+			x.readable(op, typ.Size())
+			x.read(op, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(*p))), typ.Size()*x.Size()))
+			dense := shape.Dense(x.layout.Shape)
+			w.from[i], w.layouts[i] = *p, &dense
+		}
+	}
+	results, staged := stagedFor(op, s, in[0].st.dev, typ, out)
+	for i, y := range staged {
+		w.to[i] = numbersIn[T](y.st.buf.Host(), typ.Size())
+	}
+	w.groups = min(n, mostGroups, size/groupElements+1)
+	if w.groups == 1 {
+		w.run(0)
+	} else if w.groups > 1 {
+		onWorkers(w.groups, w.run)
+	}
+	runtime.KeepAlive(in)
+	if w.failed < n {
+		failBatch(op, batch, in, w.failed, w.message)
+	}
+	upload(op, in, results, staged)
+	return results
+}
+
+// matrixOf returns the matrices of element b of the batch. Their elements are in the memory v.
+func matrixOf[T linalg.Float](v []T, l *shape.Layout, b int) linalg.Matrix[T] {
+	r := l.Shape.Rank()
+	at := l.Offset
+	for i := r - 3; i >= 0; i-- {
+		k := l.Shape.At(i)
+		at += b % k * l.Strides.At(i)
+		b /= k
+	}
+	return linalg.Matrix[T]{Data: v[min(at, len(v)):], Row: l.Strides.At(r - 2), Column: l.Strides.At(r - 1)}
+}
+
+// readInPlace waits until the memory of x, which is on the host, can be read.
+func (x *Tensor) readInPlace(op string) {
+	x.use(op)
+	if t := device.Tracing(); t != nil {
+		defer t.End(tracedOp(t, device.SpanOp, op, nil, []*Tensor{x}))
+	}
+	from := x.scope.source(op, x.st.dev)
+	x.st.read(op, from)
+	check(op, from.stream.Synchronize(), x)
+}
+
+// stagedFor returns tensors for results on dev. staged are the same results in the host's memory.
+func stagedFor(op string, s *Scope, dev device.Device, typ dtype.Type, out []shape.Dims) (results, staged []*Tensor) {
+	results = make([]*Tensor, len(out))
+	for i, sh := range out {
+		results[i] = alloc(op, s, dev, typ, sh)
+	}
+	if isHost(dev) {
+		return results, results
+	}
+	staged = make([]*Tensor, len(out))
+	for i, sh := range out {
+		staged[i] = alloc(op, s, hostDevice(), typ, sh)
+	}
+	return results, staged
+}
+
+// upload copies what is staged to the results.
+func upload(op string, in, results, staged []*Tensor) {
 	for i, y := range results {
 		if h := staged[i]; h != y {
 			check(op, y.st.dev.Upload(y.st.home, y.st.buf, 0, h.st.buf.Host()), in...)
 			h.Free()
 		}
 	}
-	return results
+}
+
+func mustHostOp(op string) {
+	if !slices.Contains(hostOps, op) {
+		panic("tensor: " + op + " works on the host and is not in the list of such ops")
+	}
+}
+
+// failBatch panics with an error of a routine for element b of the batch.
+func failBatch(op string, batch shape.Dims, in []*Tensor, b int, wrong string) {
+	if batch.Rank() > 0 {
+		wrong = fmt.Sprintf("batch element %d: %s", b, wrong)
+	}
+	fail(op, ErrLinAlg, in, "%s", wrong)
 }
 
 // numbersIn returns the memory b as numbers of the given size.
@@ -112,13 +275,22 @@ func onWorkers(n int, f func(i int)) {
 
 // guarded runs f. If a routine panics on operands that it cannot handle, guarded returns the panic
 // as a message.
-func guarded[T linalg.Float](f func(in, out [][]T) string, in, out [][]T) (wrong string) {
-	defer func() {
-		if r := recover(); r != nil {
-			wrong = fmt.Sprintf("the routine gave up: %v", r)
-		}
-	}()
+func guarded[T any](f func(in, out [][]T) string, in, out [][]T) (wrong string) {
+	defer gaveUp(&wrong)
 	return f(in, out)
+}
+
+// guarded is the function guarded for a routine.
+func (f routine[T]) guarded(in []linalg.Matrix[T], out [][]T) (wrong string) {
+	defer gaveUp(&wrong)
+	return f(onWorkers, in, out)
+}
+
+// gaveUp is deferred. It sets wrong to the message of a panic.
+func gaveUp(wrong *string) {
+	if r := recover(); r != nil {
+		*wrong = fmt.Sprintf("the routine gave up: %v", r)
+	}
 }
 
 // inFloat64 converts the given operands to float64 and runs f on them, in a scope for intermediate
@@ -241,12 +413,5 @@ func finite[T linalg.Float](v []T) (ok, nan bool) {
 func fillWith[T linalg.Float](v []T, x T) {
 	for i := range v {
 		v[i] = x
-	}
-}
-
-// setIdentity sets the diagonal of the n×n matrix v to 1. v must be zeros.
-func setIdentity(n int, v []float64) {
-	for i := range n {
-		v[i*n+i] = 1
 	}
 }

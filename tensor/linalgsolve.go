@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"github.com/flambeau-go/flambeau/cpu/linalg"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
@@ -14,22 +15,21 @@ func (solveFunc) Name() string { return "solve" }
 func (f solveFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	a, b := in[0], in[1]
 	n, k := b.Dim(-2), b.Dim(-1)
-	y := onHost("solve", c.Scope(), a.batchOf(), in, []shape.Dims{b.layout.Shape}, func(in, out [][]float64) string {
-		if n == 0 {
-			return ""
-		}
-		lu := factor64(n, in[0])
-		if !lu.regular && !f.loose {
-			return lu.singular()
-		}
-		if k > 0 {
-			lu.solve(general(n, k, in[1]))
-			copy(out[0], in[1])
-		}
-		return ""
-	})[0]
+	y := onMatrices("solve", c.Scope(), a.batchOf(), in, []shape.Dims{b.layout.Shape}, solveRoutine[float32](n, k, f.loose), solveRoutine[float64](n, k, f.loose))[0]
 	c.Save(a, y)
 	return y
+}
+
+func solveRoutine[T linalg.Float](n, k int, loose bool) routine[T] {
+	return func(par linalg.Parallel, in []linalg.Matrix[T], out [][]T) string {
+		lu := linalg.Factor(par, n, in[0])
+		defer lu.Release()
+		if lu.ZeroPivot() != 0 && !loose {
+			return singular(lu)
+		}
+		lu.Solve(par, k, in[1], out[0])
+		return ""
+	}
 }
 
 // VJP computes Z = A⁻ᵀ·G from the gradient G of X. It returns -Z·Xᵀ as the gradient of A, and Z as
@@ -82,6 +82,9 @@ func rightHand(op string, a, b *Tensor, square, allowVectors bool) (batch shape.
 
 // expandBatch broadcasts the leading dimensions, which are the dimensions of the batch.
 func (x *Tensor) expandBatch(batch shape.Dims) *Tensor {
+	if x.batchOf() == batch {
+		return x
+	}
 	return x.expand(batch.Append(x.Dim(-2), x.Dim(-1)))
 }
 
@@ -91,7 +94,7 @@ func (x *Tensor) expandBatch(batch shape.Dims) *Tensor {
 // and names its place in the batch. Solve works on the host ([HostOps]).
 func (x *Tensor) Solve(b *Tensor) *Tensor {
 	batch, vector := rightHand("solve", x, b, true, true)
-	return inFloat64("solve", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
+	return inOwnType("solve", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
 		a, b := in[0], in[1]
 		if vector {
 			b = b.Unsqueeze(-1)
@@ -127,16 +130,16 @@ func (triangularFunc) Name() string { return "solve_triangular" }
 func (f triangularFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	a, b := in[0], in[1]
 	n, k := b.Dim(-2), b.Dim(-1)
-	y := onHost(f.Name(), c.Scope(), a.batchOf(), in, []shape.Dims{b.layout.Shape}, func(in, out [][]float64) string {
-		if n == 0 || k == 0 {
-			return ""
-		}
-		solveTriangle(general(n, n, in[0]), general(n, k, in[1]), f.upper, f.unit)
-		copy(out[0], in[1])
-		return ""
-	})[0]
+	y := onMatrices(f.Name(), c.Scope(), a.batchOf(), in, []shape.Dims{b.layout.Shape}, solveTriangleRoutine[float32](n, k, f), solveTriangleRoutine[float64](n, k, f))[0]
 	c.Save(a, y)
 	return y
+}
+
+func solveTriangleRoutine[T linalg.Float](n, k int, f triangularFunc) routine[T] {
+	return func(par linalg.Parallel, in []linalg.Matrix[T], out [][]T) string {
+		linalg.SolveTriangle(par, n, k, in[0], f.upper, f.unit, in[1], out[0])
+		return ""
+	}
 }
 
 // VJP is solveFunc's VJP, restricted to the triangle that is read.
@@ -173,7 +176,7 @@ func (x *Tensor) SolveTriangular(b *Tensor, o TriangularOptions) *Tensor {
 		return y.T()
 	}
 	batch, _ := rightHand(op, x, b, true, false)
-	return inFloat64(op, []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
+	return inOwnType(op, []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
 		return []*Tensor{Apply(triangularFunc{o.Upper, o.Unit}, in[0].expandBatch(batch), in[1].expandBatch(batch))}
 	})[0]
 }
@@ -251,7 +254,7 @@ func (x *Tensor) epsilon() float64 {
 func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 	x.mustMatrix("pinv")
 	tol := x.tolerance("pinv", tolerances)
-	return inFloat64("pinv", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(pinvFunc{tol}, in[0])} })[0]
+	return inOwnType("pinv", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(pinvFunc{tol}, in[0])} })[0]
 }
 
 // LstSq returns the X for which x·X - b has the smallest sum of squares. If there are several such
@@ -261,7 +264,7 @@ func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 func (x *Tensor) LstSq(b *Tensor) *Tensor {
 	_, vector := rightHand("lstsq", x, b, false, true)
 	tol := x.tolerance("lstsq", nil)
-	return inFloat64("lstsq", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
+	return inOwnType("lstsq", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
 		b := in[1]
 		if vector {
 			b = b.Unsqueeze(-1)

@@ -9,12 +9,6 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-func serial(n int, f func(int)) {
-	for i := range n {
-		f(i)
-	}
-}
-
 // variants runs f with every variant of instructions.
 func variants(t *testing.T, f func(t *testing.T)) {
 	for _, v := range asm.Variants() {

@@ -14,6 +14,7 @@ package linalg
 import (
 	"sync"
 
+	"github.com/flambeau-go/flambeau/cpu/internal/gemm"
 	"github.com/flambeau-go/flambeau/cpu/internal/rows"
 )
 
@@ -23,6 +24,12 @@ type Float interface{ float32 | float64 }
 // Parallel calls f(0) … f(n-1), in any order and on any number of goroutines, and returns when all
 // have returned.
 type Parallel func(n int, f func(i int))
+
+// Matrix is a matrix in the caller's memory. Element (i, j) is Data[i*Row+j*Column].
+type Matrix[T Float] struct {
+	Data        []T
+	Row, Column int
+}
 
 // padded is a matrix in memory of the package. Its rows and columns are padded with zeros, as
 // package rows needs them.
@@ -47,6 +54,89 @@ func poolOf[T Float]() *sync.Pool {
 		return memory32
 	}
 	return memory64
+}
+
+// serial is a Parallel that uses only the calling goroutine.
+var serial = Parallel(gemm.Serial)
+
+// block is the number of rows and columns up to which a matrix is not halved.
+const block = 16
+
+// halved returns about half of n > block, a multiple of block.
+func halved(n int) int { return max(1, n/2/block) * block }
+
+// rough returns an m×n matrix whose columns are padded. Its elements are undefined. The caller
+// releases it.
+func rough[T Float](m, n int) padded[T] {
+	p := padded[T]{rows: m, stride: upTo(n, rows.Width), memory: poolOf[T]().Get().(*[]T)}
+	size := p.rows * p.stride
+	if cap(*p.memory) < size {
+		*p.memory = make([]T, size)
+	}
+	*p.memory = (*p.memory)[:size]
+	p.a = *p.memory
+	return p
+}
+
+// load sets row i to row order[i] of the matrix of n columns, and the padding to zeros. If order is
+// nil, row i becomes row i.
+func (p *padded[T]) load(n int, from Matrix[T], order []int) {
+	for i := range p.rows {
+		row, k := p.row(i), i
+		if order != nil {
+			k = order[i]
+		}
+		clear(row[n:])
+		if n == 0 {
+			continue
+		}
+		if from.Column == 1 {
+			copy(row[:n], from.Data[k*from.Row:])
+			continue
+		}
+		if order != nil || from.Row != 1 {
+			for j := range row[:n] {
+				row[j] = from.Data[k*from.Row+j*from.Column]
+			}
+		}
+	}
+	if n > 0 && from.Column != 1 && from.Row == 1 && order == nil {
+		transpose(p.a, p.stride, from.Data, from.Column, n, p.rows)
+	}
+}
+
+// whole returns p as a matrix for substitution.
+func (p *padded[T]) whole() Matrix[T] { return Matrix[T]{p.a, p.stride, 1} }
+
+// transpose sets dst[j*ldd+i] = src[i*rs+j] for i < m and j < n.
+func transpose[T Float](dst []T, ldd int, src []T, rs, m, n int) {
+	doneM, doneN := 0, 0
+	if d, ok := any(dst).([]float32); ok {
+		doneM, doneN = gemm.Transpose32(d, ldd, any(src).([]float32), rs, m, n)
+	}
+	for i := range m {
+		from := 0
+		if i < doneM {
+			from = doneN
+		}
+		for j := from; j < n; j++ {
+			dst[j*ldd+i] = src[i*rs+j]
+		}
+	}
+}
+
+// addProduct adds a·b to c, for a of m×k with any distances.
+func addProduct[T Float](par Parallel, m, n, k int, a Matrix[T], b []T, ldb int, c []T, ldc int) {
+	if x, ok := any(a.Data).([]float32); ok {
+		gemm.F32(gemm.Parallel(par), m, n, k, x, a.Row, a.Column, any(b).([]float32), ldb, 1, any(c).([]float32), ldc, 1, true)
+		return
+	}
+	gemm.F64(gemm.Parallel(par), m, n, k, any(a.Data).([]float64), a.Row, a.Column, any(b).([]float64), ldb, 1, any(c).([]float64), ldc, 1, true)
+}
+
+// negate changes the sign of the elements, whose number is a multiple of rows.Width.
+func negate[T Float](v []T) {
+	rows.Substitute(0, 1, len(v), rows.Triangle[T]{Unit: true}, v, 0, 0, true)
 }
 
 // zeros returns a matrix of zeros, padded to whole groups of rows and columns. The caller releases
@@ -81,7 +171,6 @@ func (p *padded[T]) setIdentity(n int) {
 // transposeTo writes the transposed m×n matrix whose rows are the given rows of p: dst[j*ldd+i] is
 // element j of row order[i].
 func (p *padded[T]) transposeTo(dst []T, ldd int, order []int, n int) {
-	const block = 16
 	for lo := 0; lo < len(order); lo += block {
 		hi := min(lo+block, len(order))
 		for j := range n {

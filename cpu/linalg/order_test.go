@@ -26,7 +26,16 @@ func TestOrder(t *testing.T) {
 		if !SVD(par, n, n, slices.Clone(a), x, values, y, false) {
 			t.Fatal("no singular values")
 		}
-		return slices.Concat(all, values, x, y)
+		all = slices.Concat(all, values, x, y)
+		lu := Factor(par, n, rowMajor(a, n))
+		defer lu.Release()
+		lu.Solve(par, n, rowMajor(y, n), x)
+		lu.Inverse(par, y)
+		all = slices.Concat(all, x, y)
+		if Cholesky(par, n, rowMajor(definite(a, n), n), x) != 0 {
+			t.Fatal("not positive definite")
+		}
+		return slices.Concat(all, x)
 	}
 	first, second := factors(serial), factors(backwards)
 	for i, v := range first {

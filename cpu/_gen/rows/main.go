@@ -1,4 +1,5 @@
-// Command rows writes the kernels of package rows: sums, updates and rotations of rows of matrices.
+// Command rows writes the kernels of package rows: sums, updates, rotations and substitutions of
+// rows of matrices.
 //
 //	go run ./rows -dir ../internal/rows
 package main
@@ -39,6 +40,7 @@ func main() {
 			c.four("combine", "sum[j] += r[i]*a[i*lda+j]", []string{"r"}, nil)
 			c.dots()
 			c.rotate()
+			c.substitute()
 		}
 		f, err := b.Result()
 		if err == nil {
@@ -352,6 +354,99 @@ func (c *ctx) rotate() {
 	}
 	pass("wide", 4)
 	pass("narrow", 1)
+	c.VZEROUPPER()
+	c.RET()
+}
+
+// substitute emits the kernel of forward substitution. The row that is computed stays in registers.
+// It handles four vectors of columns at a time, then two, then one.
+func (c *ctx) substitute() {
+	c.function("substitute", "computes, for first <= i < rows, x[i*ldx+j] = ±(x[i*ldx+j] + Σ a[i*ars+k*acs]*x[k*ldx+j]) / a[i*(ars+acs)] "+
+		"over k < i, for j < n. If unit is not 0, it does not divide. sign is 0 for plus and -0 for minus. first is less than rows, n is a "+
+		"positive multiple of 16, and all distances may be negative.",
+		"first, rows, n int, a *T, ars, acs int, x *T, ldx, unit int, sign "+c.typ())
+	first, n := c.parameter("first"), c.elements("n")
+	ars, acs, ldx := c.elements("ars"), c.elements("acs"), c.elements("ldx")
+	a, x := c.parameter("a"), c.parameter("x")
+	sign := c.Param("sign")
+	m, err := sign.Resolve()
+	check(err)
+	flip := c.broadcast(m.Addr)
+	// a and y begin at the row first
+	at, y := c.GP64(), c.GP64()
+	c.MOVQ(ars, at)
+	c.IMULQ(first, at)
+	c.ADDQ(at, a)
+	skip := c.GP64()
+	c.MOVQ(ldx, skip)
+	c.IMULQ(first, skip)
+	pass := func(label string, vectors int) {
+		width := vectors * c.bytes
+		c.Label(label)
+		c.SUBQ(operand.I32(width), n)
+		c.JL(operand.LabelRef(label + "end"))
+		row, i := c.GP64(), c.GP64()
+		c.MOVQ(a, row)
+		c.MOVQ(first, i)
+		c.LEAQ(operand.Mem{Base: x, Index: skip, Scale: 1}, y)
+		c.Label(label + "row")
+		sum := make([]reg.VecVirtual, vectors)
+		for v := range sum {
+			sum[v] = c.vec()
+			c.VMOVUPS(operand.Mem{Base: y, Disp: v * c.bytes}, sum[v])
+		}
+		from, k := c.GP64(), c.GP64()
+		c.MOVQ(row, at)
+		c.MOVQ(x, from)
+		c.MOVQ(i, k)
+		c.TESTQ(k, k)
+		c.JE(operand.LabelRef(label + "summed"))
+		c.Label(label + "term")
+		f := c.broadcast(operand.Mem{Base: at})
+		for v := range sum {
+			c.fma(operand.Mem{Base: from, Disp: v * c.bytes}, f, sum[v])
+		}
+		c.ADDQ(acs, at)
+		c.ADDQ(ldx, from)
+		c.DECQ(k)
+		c.JNE(operand.LabelRef(label + "term"))
+		c.Label(label + "summed")
+		for v := range sum {
+			if c.bytes == 64 {
+				c.VPXORD(flip, sum[v], sum[v])
+			} else {
+				c.VXORPS(flip, sum[v], sum[v])
+			}
+		}
+		unit := c.parameter("unit")
+		c.TESTQ(unit, unit)
+		c.JNE(operand.LabelRef(label + "store"))
+		d := c.broadcast(operand.Mem{Base: at})
+		for v := range sum {
+			if c.size == 4 {
+				c.VDIVPS(d, sum[v], sum[v])
+			} else {
+				c.VDIVPD(d, sum[v], sum[v])
+			}
+		}
+		c.Label(label + "store")
+		for v := range sum {
+			c.VMOVUPS(sum[v], operand.Mem{Base: y, Disp: v * c.bytes})
+		}
+		c.ADDQ(ars, row)
+		c.ADDQ(ldx, y)
+		c.INCQ(i)
+		rows := c.parameter("rows")
+		c.CMPQ(i, rows)
+		c.JL(operand.LabelRef(label + "row"))
+		c.ADDQ(operand.I32(width), x)
+		c.JMP(operand.LabelRef(label))
+		c.Label(label + "end")
+		c.ADDQ(operand.I32(width), n)
+	}
+	pass("four", 4)
+	pass("two", 2)
+	pass("one", 1)
 	c.VZEROUPPER()
 	c.RET()
 }

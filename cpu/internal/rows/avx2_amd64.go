@@ -35,6 +35,14 @@ func dotsF32AVX2(rows int, n int, a *float32, lda int, x *float32, out *float32)
 //go:noescape
 func rotateF32AVX2(count int, n int, a *float32, lda int, cos *float32, sin *float32)
 
+// substituteF32AVX2 computes, for first <= i < rows, x[i*ldx+j] = ±(x[i*ldx+j] + Σ
+// a[i*ars+k*acs]*x[k*ldx+j]) / a[i*(ars+acs)] over k < i, for j < n. If unit is not 0, it does not
+// divide. sign is 0 for plus and -0 for minus. first is less than rows, n is a positive multiple of
+// 16, and all distances may be negative.
+//
+//go:noescape
+func substituteF32AVX2(first int, rows int, n int, a *float32, ars int, acs int, x *float32, ldx int, unit int, sign float32)
+
 // updateF64AVX2 computes, for i < rows and j < n, a[i*lda+j] += p[i]*y[j] + q[i]*x[j], and then
 // sum[j] += r[i]*a[i*lda+j]. rows is a positive multiple of 4, and n of 16.
 //
@@ -65,3 +73,11 @@ func dotsF64AVX2(rows int, n int, a *float64, lda int, x *float64, out *float64)
 //
 //go:noescape
 func rotateF64AVX2(count int, n int, a *float64, lda int, cos *float64, sin *float64)
+
+// substituteF64AVX2 computes, for first <= i < rows, x[i*ldx+j] = ±(x[i*ldx+j] + Σ
+// a[i*ars+k*acs]*x[k*ldx+j]) / a[i*(ars+acs)] over k < i, for j < n. If unit is not 0, it does not
+// divide. sign is 0 for plus and -0 for minus. first is less than rows, n is a positive multiple of
+// 16, and all distances may be negative.
+//
+//go:noescape
+func substituteF64AVX2(first int, rows int, n int, a *float64, ars int, acs int, x *float64, ldx int, unit int, sign float64)

@@ -325,6 +325,185 @@ narrowend:
 	VZEROUPPER
 	RET
 
+// func substituteF32AVX2(first int, rows int, n int, a *float32, ars int, acs int, x *float32, ldx
+// int, unit int, sign float32)
+// Requires: AVX, FMA3
+TEXT ·substituteF32AVX2(SB), NOSPLIT, $0-76
+	MOVQ         first+0(FP), AX
+	MOVQ         n+16(FP), CX
+	SHLQ         $0x02, CX
+	MOVQ         ars+32(FP), DX
+	SHLQ         $0x02, DX
+	MOVQ         acs+40(FP), BX
+	SHLQ         $0x02, BX
+	MOVQ         ldx+56(FP), SI
+	SHLQ         $0x02, SI
+	MOVQ         a+24(FP), DI
+	MOVQ         x+48(FP), R8
+	VBROADCASTSS sign+72(FP), Y0
+	MOVQ         DX, R9
+	IMULQ        AX, R9
+	ADDQ         R9, DI
+	MOVQ         SI, R11
+	IMULQ        AX, R11
+
+four:
+	SUBQ $+128, CX
+	JL   fourend
+	MOVQ DI, R12
+	MOVQ AX, R13
+	LEAQ (R8)(R11*1), R10
+
+fourrow:
+	VMOVUPS (R10), Y1
+	VMOVUPS 32(R10), Y2
+	VMOVUPS 64(R10), Y3
+	VMOVUPS 96(R10), Y4
+	MOVQ    R12, R9
+	MOVQ    R8, R14
+	MOVQ    R13, R15
+	TESTQ   R15, R15
+	JE      foursummed
+
+fourterm:
+	VBROADCASTSS (R9), Y5
+	VFMADD231PS  (R14), Y5, Y1
+	VFMADD231PS  32(R14), Y5, Y2
+	VFMADD231PS  64(R14), Y5, Y3
+	VFMADD231PS  96(R14), Y5, Y4
+	ADDQ         BX, R9
+	ADDQ         SI, R14
+	DECQ         R15
+	JNE          fourterm
+
+foursummed:
+	VXORPS       Y0, Y1, Y1
+	VXORPS       Y0, Y2, Y2
+	VXORPS       Y0, Y3, Y3
+	VXORPS       Y0, Y4, Y4
+	MOVQ         unit+64(FP), R14
+	TESTQ        R14, R14
+	JNE          fourstore
+	VBROADCASTSS (R9), Y5
+	VDIVPS       Y5, Y1, Y1
+	VDIVPS       Y5, Y2, Y2
+	VDIVPS       Y5, Y3, Y3
+	VDIVPS       Y5, Y4, Y4
+
+fourstore:
+	VMOVUPS Y1, (R10)
+	VMOVUPS Y2, 32(R10)
+	VMOVUPS Y3, 64(R10)
+	VMOVUPS Y4, 96(R10)
+	ADDQ    DX, R12
+	ADDQ    SI, R10
+	INCQ    R13
+	MOVQ    rows+8(FP), R9
+	CMPQ    R13, R9
+	JL      fourrow
+	ADDQ    $+128, R8
+	JMP     four
+
+fourend:
+	ADDQ $+128, CX
+
+two:
+	SUBQ $+64, CX
+	JL   twoend
+	MOVQ DI, R12
+	MOVQ AX, R13
+	LEAQ (R8)(R11*1), R10
+
+tworow:
+	VMOVUPS (R10), Y1
+	VMOVUPS 32(R10), Y2
+	MOVQ    R12, R9
+	MOVQ    R8, R14
+	MOVQ    R13, R15
+	TESTQ   R15, R15
+	JE      twosummed
+
+twoterm:
+	VBROADCASTSS (R9), Y3
+	VFMADD231PS  (R14), Y3, Y1
+	VFMADD231PS  32(R14), Y3, Y2
+	ADDQ         BX, R9
+	ADDQ         SI, R14
+	DECQ         R15
+	JNE          twoterm
+
+twosummed:
+	VXORPS       Y0, Y1, Y1
+	VXORPS       Y0, Y2, Y2
+	MOVQ         unit+64(FP), R14
+	TESTQ        R14, R14
+	JNE          twostore
+	VBROADCASTSS (R9), Y3
+	VDIVPS       Y3, Y1, Y1
+	VDIVPS       Y3, Y2, Y2
+
+twostore:
+	VMOVUPS Y1, (R10)
+	VMOVUPS Y2, 32(R10)
+	ADDQ    DX, R12
+	ADDQ    SI, R10
+	INCQ    R13
+	MOVQ    rows+8(FP), R9
+	CMPQ    R13, R9
+	JL      tworow
+	ADDQ    $+64, R8
+	JMP     two
+
+twoend:
+	ADDQ $+64, CX
+
+one:
+	SUBQ $+32, CX
+	JL   oneend
+	MOVQ DI, R12
+	MOVQ AX, R13
+	LEAQ (R8)(R11*1), R10
+
+onerow:
+	VMOVUPS (R10), Y1
+	MOVQ    R12, R9
+	MOVQ    R8, R14
+	MOVQ    R13, R15
+	TESTQ   R15, R15
+	JE      onesummed
+
+oneterm:
+	VBROADCASTSS (R9), Y2
+	VFMADD231PS  (R14), Y2, Y1
+	ADDQ         BX, R9
+	ADDQ         SI, R14
+	DECQ         R15
+	JNE          oneterm
+
+onesummed:
+	VXORPS       Y0, Y1, Y1
+	MOVQ         unit+64(FP), R14
+	TESTQ        R14, R14
+	JNE          onestore
+	VBROADCASTSS (R9), Y2
+	VDIVPS       Y2, Y1, Y1
+
+onestore:
+	VMOVUPS Y1, (R10)
+	ADDQ    DX, R12
+	ADDQ    SI, R10
+	INCQ    R13
+	MOVQ    rows+8(FP), R9
+	CMPQ    R13, R9
+	JL      onerow
+	ADDQ    $+32, R8
+	JMP     one
+
+oneend:
+	ADDQ $+32, CX
+	VZEROUPPER
+	RET
+
 // func updateF64AVX2(rows int, n int, a *float64, lda int, p *float64, y *float64, q *float64, x
 // *float64, r *float64, sum *float64)
 // Requires: AVX, FMA3
@@ -634,6 +813,185 @@ narrowrotation:
 	JMP          narrow
 
 narrowend:
+	ADDQ $+32, CX
+	VZEROUPPER
+	RET
+
+// func substituteF64AVX2(first int, rows int, n int, a *float64, ars int, acs int, x *float64, ldx
+// int, unit int, sign float64)
+// Requires: AVX, FMA3
+TEXT ·substituteF64AVX2(SB), NOSPLIT, $0-80
+	MOVQ         first+0(FP), AX
+	MOVQ         n+16(FP), CX
+	SHLQ         $0x03, CX
+	MOVQ         ars+32(FP), DX
+	SHLQ         $0x03, DX
+	MOVQ         acs+40(FP), BX
+	SHLQ         $0x03, BX
+	MOVQ         ldx+56(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         a+24(FP), DI
+	MOVQ         x+48(FP), R8
+	VBROADCASTSD sign+72(FP), Y0
+	MOVQ         DX, R9
+	IMULQ        AX, R9
+	ADDQ         R9, DI
+	MOVQ         SI, R11
+	IMULQ        AX, R11
+
+four:
+	SUBQ $+128, CX
+	JL   fourend
+	MOVQ DI, R12
+	MOVQ AX, R13
+	LEAQ (R8)(R11*1), R10
+
+fourrow:
+	VMOVUPS (R10), Y1
+	VMOVUPS 32(R10), Y2
+	VMOVUPS 64(R10), Y3
+	VMOVUPS 96(R10), Y4
+	MOVQ    R12, R9
+	MOVQ    R8, R14
+	MOVQ    R13, R15
+	TESTQ   R15, R15
+	JE      foursummed
+
+fourterm:
+	VBROADCASTSD (R9), Y5
+	VFMADD231PD  (R14), Y5, Y1
+	VFMADD231PD  32(R14), Y5, Y2
+	VFMADD231PD  64(R14), Y5, Y3
+	VFMADD231PD  96(R14), Y5, Y4
+	ADDQ         BX, R9
+	ADDQ         SI, R14
+	DECQ         R15
+	JNE          fourterm
+
+foursummed:
+	VXORPS       Y0, Y1, Y1
+	VXORPS       Y0, Y2, Y2
+	VXORPS       Y0, Y3, Y3
+	VXORPS       Y0, Y4, Y4
+	MOVQ         unit+64(FP), R14
+	TESTQ        R14, R14
+	JNE          fourstore
+	VBROADCASTSD (R9), Y5
+	VDIVPD       Y5, Y1, Y1
+	VDIVPD       Y5, Y2, Y2
+	VDIVPD       Y5, Y3, Y3
+	VDIVPD       Y5, Y4, Y4
+
+fourstore:
+	VMOVUPS Y1, (R10)
+	VMOVUPS Y2, 32(R10)
+	VMOVUPS Y3, 64(R10)
+	VMOVUPS Y4, 96(R10)
+	ADDQ    DX, R12
+	ADDQ    SI, R10
+	INCQ    R13
+	MOVQ    rows+8(FP), R9
+	CMPQ    R13, R9
+	JL      fourrow
+	ADDQ    $+128, R8
+	JMP     four
+
+fourend:
+	ADDQ $+128, CX
+
+two:
+	SUBQ $+64, CX
+	JL   twoend
+	MOVQ DI, R12
+	MOVQ AX, R13
+	LEAQ (R8)(R11*1), R10
+
+tworow:
+	VMOVUPS (R10), Y1
+	VMOVUPS 32(R10), Y2
+	MOVQ    R12, R9
+	MOVQ    R8, R14
+	MOVQ    R13, R15
+	TESTQ   R15, R15
+	JE      twosummed
+
+twoterm:
+	VBROADCASTSD (R9), Y3
+	VFMADD231PD  (R14), Y3, Y1
+	VFMADD231PD  32(R14), Y3, Y2
+	ADDQ         BX, R9
+	ADDQ         SI, R14
+	DECQ         R15
+	JNE          twoterm
+
+twosummed:
+	VXORPS       Y0, Y1, Y1
+	VXORPS       Y0, Y2, Y2
+	MOVQ         unit+64(FP), R14
+	TESTQ        R14, R14
+	JNE          twostore
+	VBROADCASTSD (R9), Y3
+	VDIVPD       Y3, Y1, Y1
+	VDIVPD       Y3, Y2, Y2
+
+twostore:
+	VMOVUPS Y1, (R10)
+	VMOVUPS Y2, 32(R10)
+	ADDQ    DX, R12
+	ADDQ    SI, R10
+	INCQ    R13
+	MOVQ    rows+8(FP), R9
+	CMPQ    R13, R9
+	JL      tworow
+	ADDQ    $+64, R8
+	JMP     two
+
+twoend:
+	ADDQ $+64, CX
+
+one:
+	SUBQ $+32, CX
+	JL   oneend
+	MOVQ DI, R12
+	MOVQ AX, R13
+	LEAQ (R8)(R11*1), R10
+
+onerow:
+	VMOVUPS (R10), Y1
+	MOVQ    R12, R9
+	MOVQ    R8, R14
+	MOVQ    R13, R15
+	TESTQ   R15, R15
+	JE      onesummed
+
+oneterm:
+	VBROADCASTSD (R9), Y2
+	VFMADD231PD  (R14), Y2, Y1
+	ADDQ         BX, R9
+	ADDQ         SI, R14
+	DECQ         R15
+	JNE          oneterm
+
+onesummed:
+	VXORPS       Y0, Y1, Y1
+	MOVQ         unit+64(FP), R14
+	TESTQ        R14, R14
+	JNE          onestore
+	VBROADCASTSD (R9), Y2
+	VDIVPD       Y2, Y1, Y1
+
+onestore:
+	VMOVUPS Y1, (R10)
+	ADDQ    DX, R12
+	ADDQ    SI, R10
+	INCQ    R13
+	MOVQ    rows+8(FP), R9
+	CMPQ    R13, R9
+	JL      onerow
+	ADDQ    $+32, R8
+	JMP     one
+
+oneend:
 	ADDQ $+32, CX
 	VZEROUPPER
 	RET

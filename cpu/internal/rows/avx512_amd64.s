@@ -333,6 +333,185 @@ narrowend:
 	VZEROUPPER
 	RET
 
+// func substituteF32AVX512(first int, rows int, n int, a *float32, ars int, acs int, x *float32,
+// ldx int, unit int, sign float32)
+// Requires: AVX, AVX512F
+TEXT ·substituteF32AVX512(SB), NOSPLIT, $0-76
+	MOVQ         first+0(FP), AX
+	MOVQ         n+16(FP), CX
+	SHLQ         $0x02, CX
+	MOVQ         ars+32(FP), DX
+	SHLQ         $0x02, DX
+	MOVQ         acs+40(FP), BX
+	SHLQ         $0x02, BX
+	MOVQ         ldx+56(FP), SI
+	SHLQ         $0x02, SI
+	MOVQ         a+24(FP), DI
+	MOVQ         x+48(FP), R8
+	VBROADCASTSS sign+72(FP), Z0
+	MOVQ         DX, R9
+	IMULQ        AX, R9
+	ADDQ         R9, DI
+	MOVQ         SI, R11
+	IMULQ        AX, R11
+
+four:
+	SUBQ $+256, CX
+	JL   fourend
+	MOVQ DI, R12
+	MOVQ AX, R13
+	LEAQ (R8)(R11*1), R10
+
+fourrow:
+	VMOVUPS (R10), Z1
+	VMOVUPS 64(R10), Z2
+	VMOVUPS 128(R10), Z3
+	VMOVUPS 192(R10), Z4
+	MOVQ    R12, R9
+	MOVQ    R8, R14
+	MOVQ    R13, R15
+	TESTQ   R15, R15
+	JE      foursummed
+
+fourterm:
+	VBROADCASTSS (R9), Z5
+	VFMADD231PS  (R14), Z5, Z1
+	VFMADD231PS  64(R14), Z5, Z2
+	VFMADD231PS  128(R14), Z5, Z3
+	VFMADD231PS  192(R14), Z5, Z4
+	ADDQ         BX, R9
+	ADDQ         SI, R14
+	DECQ         R15
+	JNE          fourterm
+
+foursummed:
+	VPXORD       Z0, Z1, Z1
+	VPXORD       Z0, Z2, Z2
+	VPXORD       Z0, Z3, Z3
+	VPXORD       Z0, Z4, Z4
+	MOVQ         unit+64(FP), R14
+	TESTQ        R14, R14
+	JNE          fourstore
+	VBROADCASTSS (R9), Z5
+	VDIVPS       Z5, Z1, Z1
+	VDIVPS       Z5, Z2, Z2
+	VDIVPS       Z5, Z3, Z3
+	VDIVPS       Z5, Z4, Z4
+
+fourstore:
+	VMOVUPS Z1, (R10)
+	VMOVUPS Z2, 64(R10)
+	VMOVUPS Z3, 128(R10)
+	VMOVUPS Z4, 192(R10)
+	ADDQ    DX, R12
+	ADDQ    SI, R10
+	INCQ    R13
+	MOVQ    rows+8(FP), R9
+	CMPQ    R13, R9
+	JL      fourrow
+	ADDQ    $+256, R8
+	JMP     four
+
+fourend:
+	ADDQ $+256, CX
+
+two:
+	SUBQ $+128, CX
+	JL   twoend
+	MOVQ DI, R12
+	MOVQ AX, R13
+	LEAQ (R8)(R11*1), R10
+
+tworow:
+	VMOVUPS (R10), Z1
+	VMOVUPS 64(R10), Z2
+	MOVQ    R12, R9
+	MOVQ    R8, R14
+	MOVQ    R13, R15
+	TESTQ   R15, R15
+	JE      twosummed
+
+twoterm:
+	VBROADCASTSS (R9), Z3
+	VFMADD231PS  (R14), Z3, Z1
+	VFMADD231PS  64(R14), Z3, Z2
+	ADDQ         BX, R9
+	ADDQ         SI, R14
+	DECQ         R15
+	JNE          twoterm
+
+twosummed:
+	VPXORD       Z0, Z1, Z1
+	VPXORD       Z0, Z2, Z2
+	MOVQ         unit+64(FP), R14
+	TESTQ        R14, R14
+	JNE          twostore
+	VBROADCASTSS (R9), Z3
+	VDIVPS       Z3, Z1, Z1
+	VDIVPS       Z3, Z2, Z2
+
+twostore:
+	VMOVUPS Z1, (R10)
+	VMOVUPS Z2, 64(R10)
+	ADDQ    DX, R12
+	ADDQ    SI, R10
+	INCQ    R13
+	MOVQ    rows+8(FP), R9
+	CMPQ    R13, R9
+	JL      tworow
+	ADDQ    $+128, R8
+	JMP     two
+
+twoend:
+	ADDQ $+128, CX
+
+one:
+	SUBQ $+64, CX
+	JL   oneend
+	MOVQ DI, R12
+	MOVQ AX, R13
+	LEAQ (R8)(R11*1), R10
+
+onerow:
+	VMOVUPS (R10), Z1
+	MOVQ    R12, R9
+	MOVQ    R8, R14
+	MOVQ    R13, R15
+	TESTQ   R15, R15
+	JE      onesummed
+
+oneterm:
+	VBROADCASTSS (R9), Z2
+	VFMADD231PS  (R14), Z2, Z1
+	ADDQ         BX, R9
+	ADDQ         SI, R14
+	DECQ         R15
+	JNE          oneterm
+
+onesummed:
+	VPXORD       Z0, Z1, Z1
+	MOVQ         unit+64(FP), R14
+	TESTQ        R14, R14
+	JNE          onestore
+	VBROADCASTSS (R9), Z2
+	VDIVPS       Z2, Z1, Z1
+
+onestore:
+	VMOVUPS Z1, (R10)
+	ADDQ    DX, R12
+	ADDQ    SI, R10
+	INCQ    R13
+	MOVQ    rows+8(FP), R9
+	CMPQ    R13, R9
+	JL      onerow
+	ADDQ    $+64, R8
+	JMP     one
+
+oneend:
+	ADDQ $+64, CX
+	VZEROUPPER
+	RET
+
 // func updateF64AVX512(rows int, n int, a *float64, lda int, p *float64, y *float64, q *float64, x
 // *float64, r *float64, sum *float64)
 // Requires: AVX, AVX512F
@@ -650,6 +829,185 @@ narrowrotation:
 	JMP          narrow
 
 narrowend:
+	ADDQ $+64, CX
+	VZEROUPPER
+	RET
+
+// func substituteF64AVX512(first int, rows int, n int, a *float64, ars int, acs int, x *float64,
+// ldx int, unit int, sign float64)
+// Requires: AVX, AVX512F
+TEXT ·substituteF64AVX512(SB), NOSPLIT, $0-80
+	MOVQ         first+0(FP), AX
+	MOVQ         n+16(FP), CX
+	SHLQ         $0x03, CX
+	MOVQ         ars+32(FP), DX
+	SHLQ         $0x03, DX
+	MOVQ         acs+40(FP), BX
+	SHLQ         $0x03, BX
+	MOVQ         ldx+56(FP), SI
+	SHLQ         $0x03, SI
+	MOVQ         a+24(FP), DI
+	MOVQ         x+48(FP), R8
+	VBROADCASTSD sign+72(FP), Z0
+	MOVQ         DX, R9
+	IMULQ        AX, R9
+	ADDQ         R9, DI
+	MOVQ         SI, R11
+	IMULQ        AX, R11
+
+four:
+	SUBQ $+256, CX
+	JL   fourend
+	MOVQ DI, R12
+	MOVQ AX, R13
+	LEAQ (R8)(R11*1), R10
+
+fourrow:
+	VMOVUPS (R10), Z1
+	VMOVUPS 64(R10), Z2
+	VMOVUPS 128(R10), Z3
+	VMOVUPS 192(R10), Z4
+	MOVQ    R12, R9
+	MOVQ    R8, R14
+	MOVQ    R13, R15
+	TESTQ   R15, R15
+	JE      foursummed
+
+fourterm:
+	VBROADCASTSD (R9), Z5
+	VFMADD231PD  (R14), Z5, Z1
+	VFMADD231PD  64(R14), Z5, Z2
+	VFMADD231PD  128(R14), Z5, Z3
+	VFMADD231PD  192(R14), Z5, Z4
+	ADDQ         BX, R9
+	ADDQ         SI, R14
+	DECQ         R15
+	JNE          fourterm
+
+foursummed:
+	VPXORD       Z0, Z1, Z1
+	VPXORD       Z0, Z2, Z2
+	VPXORD       Z0, Z3, Z3
+	VPXORD       Z0, Z4, Z4
+	MOVQ         unit+64(FP), R14
+	TESTQ        R14, R14
+	JNE          fourstore
+	VBROADCASTSD (R9), Z5
+	VDIVPD       Z5, Z1, Z1
+	VDIVPD       Z5, Z2, Z2
+	VDIVPD       Z5, Z3, Z3
+	VDIVPD       Z5, Z4, Z4
+
+fourstore:
+	VMOVUPS Z1, (R10)
+	VMOVUPS Z2, 64(R10)
+	VMOVUPS Z3, 128(R10)
+	VMOVUPS Z4, 192(R10)
+	ADDQ    DX, R12
+	ADDQ    SI, R10
+	INCQ    R13
+	MOVQ    rows+8(FP), R9
+	CMPQ    R13, R9
+	JL      fourrow
+	ADDQ    $+256, R8
+	JMP     four
+
+fourend:
+	ADDQ $+256, CX
+
+two:
+	SUBQ $+128, CX
+	JL   twoend
+	MOVQ DI, R12
+	MOVQ AX, R13
+	LEAQ (R8)(R11*1), R10
+
+tworow:
+	VMOVUPS (R10), Z1
+	VMOVUPS 64(R10), Z2
+	MOVQ    R12, R9
+	MOVQ    R8, R14
+	MOVQ    R13, R15
+	TESTQ   R15, R15
+	JE      twosummed
+
+twoterm:
+	VBROADCASTSD (R9), Z3
+	VFMADD231PD  (R14), Z3, Z1
+	VFMADD231PD  64(R14), Z3, Z2
+	ADDQ         BX, R9
+	ADDQ         SI, R14
+	DECQ         R15
+	JNE          twoterm
+
+twosummed:
+	VPXORD       Z0, Z1, Z1
+	VPXORD       Z0, Z2, Z2
+	MOVQ         unit+64(FP), R14
+	TESTQ        R14, R14
+	JNE          twostore
+	VBROADCASTSD (R9), Z3
+	VDIVPD       Z3, Z1, Z1
+	VDIVPD       Z3, Z2, Z2
+
+twostore:
+	VMOVUPS Z1, (R10)
+	VMOVUPS Z2, 64(R10)
+	ADDQ    DX, R12
+	ADDQ    SI, R10
+	INCQ    R13
+	MOVQ    rows+8(FP), R9
+	CMPQ    R13, R9
+	JL      tworow
+	ADDQ    $+128, R8
+	JMP     two
+
+twoend:
+	ADDQ $+128, CX
+
+one:
+	SUBQ $+64, CX
+	JL   oneend
+	MOVQ DI, R12
+	MOVQ AX, R13
+	LEAQ (R8)(R11*1), R10
+
+onerow:
+	VMOVUPS (R10), Z1
+	MOVQ    R12, R9
+	MOVQ    R8, R14
+	MOVQ    R13, R15
+	TESTQ   R15, R15
+	JE      onesummed
+
+oneterm:
+	VBROADCASTSD (R9), Z2
+	VFMADD231PD  (R14), Z2, Z1
+	ADDQ         BX, R9
+	ADDQ         SI, R14
+	DECQ         R15
+	JNE          oneterm
+
+onesummed:
+	VPXORD       Z0, Z1, Z1
+	MOVQ         unit+64(FP), R14
+	TESTQ        R14, R14
+	JNE          onestore
+	VBROADCASTSD (R9), Z2
+	VDIVPD       Z2, Z1, Z1
+
+onestore:
+	VMOVUPS Z1, (R10)
+	ADDQ    DX, R12
+	ADDQ    SI, R10
+	INCQ    R13
+	MOVQ    rows+8(FP), R9
+	CMPQ    R13, R9
+	JL      onerow
+	ADDQ    $+64, R8
+	JMP     one
+
+oneend:
 	ADDQ $+64, CX
 	VZEROUPPER
 	RET

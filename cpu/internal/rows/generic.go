@@ -67,3 +67,27 @@ func rotateGo[T Float](count, n int, a *T, lda int, cos, sin *T) {
 		}
 	}
 }
+
+func substituteGo[T Float](first, m, n int, a *T, ars, acs int, x *T, ldx, unit int, sign T) {
+	negative := 1/sign < 0
+	for i := first; i < m; i++ {
+		row := slice(x, i*ldx, n)
+		for k := range i {
+			f := slice(a, i*ars+k*acs, 1)[0]
+			for j, v := range slice(x, k*ldx, n) {
+				row[j] += T(f * v)
+			}
+		}
+		if negative {
+			for j, v := range row {
+				row[j] = -v
+			}
+		}
+		if unit == 0 {
+			d := slice(a, i*(ars+acs), 1)[0]
+			for j := range row {
+				row[j] /= d
+			}
+		}
+	}
+}

@@ -2,7 +2,6 @@
 
 package rows
 
-var (
-	kernels32 map[string]*kernels[float32]
-	kernels64 map[string]*kernels[float64]
-)
+func kernels32(string) *kernels[float32] { return generic32 }
+
+func kernels64(string) *kernels[float64] { return generic64 }

@@ -1,5 +1,5 @@
-// Package rows has the inner loops of matrix factorisations on the CPU: sums, updates and rotations
-// of rows.
+// Package rows has the inner loops of matrix factorisations on the CPU: sums, updates, rotations
+// and substitutions of rows.
 //
 // These rules hold:
 //
@@ -17,6 +17,8 @@
 package rows
 
 import (
+	"math"
+
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
@@ -35,18 +37,25 @@ type kernels[T Float] struct {
 	combine func(rows, n int, a *T, lda int, r, sum *T)
 	dots    func(rows, n int, a *T, lda int, x, out *T)
 	rotate  func(count, n int, a *T, lda int, cos, sin *T)
+
+	substitute func(first, m, n int, a *T, ars, acs int, x *T, ldx, unit int, sign T)
 }
 
 // active returns the kernels of the variant in use.
 func active[T Float]() *kernels[T] {
-	variant := asm.Active()
-	if k, ok := any(kernels32[variant]).(*kernels[T]); ok && k != nil {
-		return k
+	var k any
+	if _, ok := any(T(0)).(float32); ok {
+		k = kernels32(asm.Active())
+	} else {
+		k = kernels64(asm.Active())
 	}
-	if k, ok := any(kernels64[variant]).(*kernels[T]); ok && k != nil {
-		return k
-	}
-	return &kernels[T]{updateGo[T], addGo[T], combineGo[T], dotsGo[T], rotateGo[T]}
+	return k.(*kernels[T])
+}
+
+var generic32, generic64 = genericOf[float32](), genericOf[float64]()
+
+func genericOf[T Float]() *kernels[T] {
+	return &kernels[T]{updateGo[T], addGo[T], combineGo[T], dotsGo[T], rotateGo[T], substituteGo[T]}
 }
 
 // matrix checks that a holds m rows of n columns. It reports whether there are any.
@@ -108,4 +117,52 @@ func Rotate[T Float](n int, a []T, first, step int, cos, sin []T) {
 	last := first + count*step
 	_, _ = a[min(first, last)], a[max(first, last)+n-1]
 	active[T]().rotate(count, n, &a[first], step, &cos[0], &sin[:count][0])
+}
+
+// Triangle is the lower triangle of a matrix whose element (i, k) is Data[First+i*Row+k*Column].
+// The distances Row and Column may be negative.
+type Triangle[T Float] struct {
+	Data               []T
+	First, Row, Column int
+	Unit               bool // the diagonal is 1, and is not read
+}
+
+// Substitute computes, for lo <= i < hi, in order, and j < n,
+//
+//	x[i][j] = ±(x[i][j] + Σ a[i][k]*x[k][j]) / a[i][i]   (sum over k < i)
+//
+// with minus if negate is true. Row i of x begins at first+i*step. n is a multiple of Width, and
+// step may be negative. If lo is hi-1, rows lo and later of a are not read except for row lo.
+func Substitute[T Float](lo, hi, n int, a Triangle[T], x []T, first, step int, negate bool) {
+	if n%Width != 0 || lo < 0 {
+		panic("rows: the width of substituted rows is not padded")
+	}
+	if lo >= hi || n == 0 {
+		return
+	}
+	last := first + (hi-1)*step
+	_, _ = x[min(first, last)], x[max(first, last)+n-1]
+	diagonal, below := a.First+(hi-1)*(a.Row+a.Column), a.First+(hi-1)*a.Row
+	if !a.Unit {
+		_, _ = a.Data[a.First+lo*(a.Row+a.Column)], a.Data[diagonal]
+	}
+	if hi > 1 {
+		_, _, _ = a.Data[a.First+max(lo, 1)*a.Row], a.Data[below], a.Data[diagonal-a.Column]
+	}
+	unit, sign := 0, T(0)
+	if a.Unit {
+		unit = 1
+	}
+	if negate {
+		sign = T(math.Copysign(0, -1))
+	}
+	active[T]().substitute(lo, hi, n, start(a.Data, a.First), a.Row, a.Column, &x[first], step, unit, sign)
+}
+
+// start returns the address of v[i], or nil if v is empty. A unit triangle of one row may be empty.
+func start[T Float](v []T, i int) *T {
+	if len(v) == 0 {
+		return nil
+	}
+	return &v[i]
 }

@@ -98,17 +98,81 @@ func compare[T Float](t *testing.T, eps float64) {
 	}
 }
 
+// TestSubstitute compares every variant with the formula in float64, for both directions.
+func TestSubstitute(t *testing.T) {
+	for _, variant := range asm.Variants() {
+		t.Run(variant, func(t *testing.T) {
+			defer asm.Use(variant)()
+			substitutes[float32](t, 0x1p-21)
+			substitutes[float64](t, 0x1p-50)
+		})
+	}
+}
+
+func substitutes[T Float](t *testing.T, eps float64) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for c := range 64 {
+		n, m := 16*(1+r.IntN(9)), 1+r.IntN(17)
+		lo, unit, negate, backwards := r.IntN(m), c&1 != 0, c&2 != 0, c&4 != 0
+		ldx, lda := n+r.IntN(3), m+r.IntN(3)
+		a, x := make([]T, m*lda), make([]T, m*ldx)
+		for i := range a {
+			a[i] = T(r.NormFloat64() / 4)
+		}
+		for i := range x {
+			x[i] = T(r.NormFloat64())
+		}
+		tri := Triangle[T]{Data: a, Row: lda, Column: 1, Unit: unit}
+		first, step := 0, ldx
+		if backwards {
+			tri.First, tri.Row, tri.Column = (m-1)*(lda+1), -lda, -1
+			first, step = (m-1)*ldx, -ldx
+		}
+		for i := range m {
+			a[i*(lda+1)] += 2
+		}
+		want := make([]float64, len(x))
+		for i, v := range x {
+			want[i] = float64(v)
+		}
+		for i := lo; i < m; i++ {
+			for j := range n {
+				v := &want[first+i*step+j]
+				for k := range i {
+					*v += float64(a[tri.First+i*tri.Row+k*tri.Column]) * want[first+k*step+j]
+				}
+				if negate {
+					*v = -*v
+				}
+				if !unit {
+					*v /= float64(a[tri.First+i*(tri.Row+tri.Column)])
+				}
+			}
+		}
+		Substitute(lo, m, n, tri, x, first, step, negate)
+		for i, v := range x {
+			if d := math.Abs(float64(v) - want[i]); !(d <= eps*10*(1+math.Abs(want[i]))*float64(m)) {
+				t.Errorf("%T, rows %d to %d of %d columns: element %d is %v, want %v", v, lo, m, n, i, v, want[i])
+			}
+		}
+	}
+}
+
 // TestRefuses checks that sizes that are not padded, and slices that are too short, panic.
 func TestRefuses(t *testing.T) {
 	v := make([]float64, 64)
 	for name, f := range map[string]func(){
-		"rows":    func() { Add(3, 16, v, 16, v, v) },
-		"columns": func() { Add(4, 12, v, 16, v, v) },
-		"matrix":  func() { Add(8, 16, v, 16, v, v) },
-		"vector":  func() { Dots(4, 16, v, 16, v[:15:15], v) },
-		"rotated": func() { Rotate(16, v, 0, 16, v[:4], v[:4]) },
-		"before":  func() { Rotate(16, v, 16, -16, v[:2], v[:2]) },
-		"sines":   func() { Rotate(16, v, 0, 16, v[:2], v[:1:1]) },
+		"rows":                func() { Add(3, 16, v, 16, v, v) },
+		"columns":             func() { Add(4, 12, v, 16, v, v) },
+		"matrix":              func() { Add(8, 16, v, 16, v, v) },
+		"vector":              func() { Dots(4, 16, v, 16, v[:15:15], v) },
+		"rotated":             func() { Rotate(16, v, 0, 16, v[:4], v[:4]) },
+		"before":              func() { Rotate(16, v, 16, -16, v[:2], v[:2]) },
+		"substituted columns": func() { Substitute(0, 2, 12, Triangle[float64]{Data: v, Row: 2, Column: 1}, v, 0, 16, false) },
+		"substituted rows":    func() { Substitute(0, 5, 16, Triangle[float64]{Data: v, Row: 5, Column: 1}, v, 0, 16, false) },
+		"triangle":            func() { Substitute(0, 4, 16, Triangle[float64]{Data: v[:15:15], Row: 4, Column: 1}, v, 0, 16, false) },
+		"diagonal":            func() { Substitute(0, 1, 16, Triangle[float64]{}, v, 0, 16, false) },
+		"sines":               func() { Rotate(16, v, 0, 16, v[:2], v[:1:1]) },
 	} {
 		func() {
 			defer func() {
