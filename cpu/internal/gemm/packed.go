@@ -143,9 +143,9 @@ const (
 	placeLimit = 1 << 16
 	rowsWork   = 1 << 18 // number of multiplications that a task of rows should have
 	// If A has at most togetherRows rows, and B is large with contiguous rows, the panels of pairs
-	// in a task are packed together, packRows elements of k at a time. A task then reads a long part
-	// of each row of B, which the processor prefetches. Panels of float32 gain nothing. packRows is
-	// a multiple of the step of tiles.
+	// in a task are packed together, packRows elements of k at a time. A task then reads a long
+	// part of each row of B, which the processor prefetches. Panels of float32 gain nothing.
+	// packRows is a multiple of the step of tiles.
 	togetherRows, packRows = 32, 32
 )
 
