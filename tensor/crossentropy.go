@@ -241,6 +241,10 @@ func (x *Tensor) crossEntropy(target *Tensor, o CrossEntropyOptions, wide bool) 
 	s := youngest(op, in)
 	sameDevice(op, in)
 	x.checkCrossEntropy(target, o, in)
+	// Without weights, and with one class index for each row, one function does all the work.
+	if o.Weight == nil && x.Rank() == 2 && !target.dtype.IsFloat() && (!o.LogProbabilities || o.LabelSmoothing == 0) && s.modes.autocast == dtype.Invalid {
+		return x.crossEntropyOfClasses(target, nil, o, wide)
+	}
 	return within(s, func(c *Scope) *Tensor {
 		c.modes.autocast = dtype.Invalid
 		x, target := x.In(c), target.In(c)
