@@ -52,6 +52,11 @@ var leanCases = []struct {
 		defer p.Free()
 		return x.IndexPut(x, true, p)
 	}},
+	{"cross_entropy", func(x, i *Tensor) *Tensor {
+		target := i.Select(0, 0)
+		defer target.Free()
+		return x.CrossEntropy(target, CrossEntropyOptions{})
+	}},
 	{"nll_loss", func(x, i *Tensor) *Tensor { return Apply(nllFunc{mean: true, ignore: -100}, x, i.Select(0, 0).Clone()) }},
 }
 
