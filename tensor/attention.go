@@ -59,6 +59,28 @@ func (f *attentionFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		}
 		y = f.unfold(f.fold(kept).MatMul(v.Cast(p.dtype))).Cast(q.dtype)
 	}
+	f.save(c, in, y, lse)
+	return y
+}
+
+// lean launches the device's kernel on the operands themselves. They must be as the kernel reads
+// them, and the result must be contiguous.
+func (f *attentionFunc) lean(c *Context, in []*Tensor) *Tensor {
+	q := in[0]
+	fq, fk, fv, _, ok := f.full(in)
+	if !ok || f.masked || f.drop != nil || fq.Rank() != 4 || q.dtype.Compute() != q.dtype || q.memoryOrder() != [4]int{0, 1, 2, 3} ||
+		q.layout.Shape != fq || in[1].layout.Shape != fk || in[2].layout.Shape != fv {
+		return nil
+	}
+	y, lse := f.fastForward(c, in)
+	if y != nil {
+		f.save(c, in, y, lse)
+	}
+	return y
+}
+
+// save saves what VJP needs. lse is nil if no kernel has computed the result y.
+func (f *attentionFunc) save(c *Context, in []*Tensor, y, lse *Tensor) {
 	for i := range in {
 		if c.Needs(i) {
 			c.Save(in...)
@@ -68,7 +90,6 @@ func (f *attentionFunc) Forward(c *Context, in []*Tensor) *Tensor {
 			break
 		}
 	}
-	return y
 }
 
 // dropped applies dropout to x, [..., queries, keys]. It draws random numbers for rows padded to a

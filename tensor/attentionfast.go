@@ -64,7 +64,15 @@ func (x *Tensor) viewFourDims(t dtype.Type, s shape.Dims) device.View {
 // to the shape that fourDims returns. The result is a view if x has type t already and its leading
 // dimensions can be joined without a copy.
 func (x *Tensor) toFourDims(c *Scope, t dtype.Type, s shape.Dims) *Tensor {
+	if x.isFourDims(t, s) {
+		return x
+	}
 	return x.In(c).Cast(t).expand(s).reshape(fourDims(s))
+}
+
+// isFourDims reports whether x is such an operand itself.
+func (x *Tensor) isFourDims(t dtype.Type, s shape.Dims) bool {
+	return x.dtype == t && s.Rank() == 4 && x.layout.Shape == s
 }
 
 // maskType returns the type in which kernels read a mask if they compute in type t.
@@ -134,7 +142,21 @@ func (a *attentionOperands) fill(q, k, v *device.View, w *device.Weighing) {
 // are parts of one projection. Then the heads of the result are adjacent in memory at each
 // position, and a view joins them.
 func (x *Tensor) allocLike(op string, s *Scope, t dtype.Type, sh shape.Dims) *Tensor {
-	order := []int{0, 1, 2, 3}
+	order := x.memoryOrder()
+	if order == [4]int{0, 1, 2, 3} {
+		return alloc(op, s, x.st.dev, t, sh)
+	}
+	var inMemory [4]int
+	back := make([]int, 4)
+	for i, d := range order {
+		inMemory[i], back[d] = sh.At(d), i
+	}
+	return alloc(op, s, x.st.dev, t, shape.Of(inMemory[:]...)).Permute(back...)
+}
+
+// memoryOrder returns the order of x's four dimensions in memory, except that the last stays last.
+func (x *Tensor) memoryOrder() [4]int {
+	order := [4]int{0, 1, 2, 3}
 	for i := 1; i < 3; i++ {
 		for k := i; k > 0; k-- {
 			a, b := order[k-1], order[k]
@@ -144,12 +166,7 @@ func (x *Tensor) allocLike(op string, s *Scope, t dtype.Type, sh shape.Dims) *Te
 			order[k-1], order[k] = b, a
 		}
 	}
-	var inMemory [4]int
-	back := make([]int, 4)
-	for i, d := range order {
-		inMemory[i], back[d] = sh.At(d), i
-	}
-	return alloc(op, s, x.st.dev, t, shape.Of(inMemory[:]...)).Permute(back...)
+	return order
 }
 
 // fastForward runs the device's attention kernel, if there is one and the operands suit it.
@@ -177,14 +194,19 @@ func (f *attentionFunc) fastForward(c *Context, in []*Tensor) (y, lse *Tensor) {
 		if saves {
 			lse = alloc(op, s, dev, t.Compute(), to.Head(3))
 		}
-		y = within(s, func(c *Scope) *Tensor {
+		compute := func(c *Scope) *Tensor {
 			a := f.operands(c, in, t, numbers)
 			y := a.q.allocLike(op, c, t, to)
 			a.fill(&o.Q, &o.K, &o.V, &o.Weighing)
 			o.Out, o.LSE = y.operand(), lse.viewOrNone()
 			launch(op, c, o, y, lse, a.q, a.k, a.v, a.mask, a.lengths, a.numbers)
 			return y.reshape(fy).Cast(q.dtype)
-		})
+		}
+		if q.isFourDims(t, fq) && in[1].isFourDims(t, fk) && in[2].isFourDims(t, fv) && !f.masked {
+			y = compute(s) // which makes no tensor but y
+		} else {
+			y = within(s, compute)
+		}
 		attentionOps.put(o)
 		return y, lse
 	}

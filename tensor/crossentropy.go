@@ -23,30 +23,56 @@ func (crossEntropyFunc) Name() string { return "cross_entropy" }
 func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	const op = "cross_entropy"
 	x, target := in[0], in[1]
-	t, one, s := x.dtype.Compute(), shape.Of(x.layout.Shape.At(0)), c.Scope()
-	// The kernel computes the mean from losses that it does not round. So it may compute the mean
-	// only if the losses themselves would not be rounded either.
-	whole := f.mean && (f.wide || t == x.dtype)
-	var o *device.CrossEntropy
-	if f.smoothing == 0 {
-		want := device.CrossEntropy{Loss: resultOf(t, one), Top: resultOf(t, one), Rest: resultOf(t, one),
-			X: x.operand(), Target: target.operand(), Ignore: f.ignore}
-		if whole {
-			want.Mean, want.Count = resultOf(t, shape.Of(1)), resultOf(dtype.I64, shape.Of(1))
-		}
-		o = crossEntropyOps.supported(s, x.st.dev, want)
+	if o := f.kernel(c.Scope(), x, target); o != nil {
+		return f.launched(c, o, x, target)
 	}
+	if c.Needs(0) {
+		c.Save(x, target)
+	}
+	logp := f.widened(x).LogSoftmax(-1)
+	loss := f.composed(op, logp, target)
+	if f.smoothing != 0 {
+		loss = f.smooth(loss, logp, target)
+	}
+	return f.reduced(loss, target)
+}
+
+func (f crossEntropyFunc) lean(c *Context, in []*Tensor) *Tensor {
+	if !f.unrounded(in[0]) {
+		return nil
+	}
+	o := f.kernel(c.Scope(), in[0], in[1])
 	if o == nil {
-		if c.Needs(0) {
-			c.Save(x, target)
-		}
-		logp := f.widened(x).LogSoftmax(-1)
-		loss := f.composed(op, logp, target)
-		if f.smoothing != 0 {
-			loss = f.smooth(loss, logp, target)
-		}
-		return f.reduced(loss, target)
+		return nil
 	}
+	return f.launched(c, o, in[0], in[1])
+}
+
+// unrounded reports whether the losses have the type in which the kernel computes them.
+func (f crossEntropyFunc) unrounded(x *Tensor) bool { return f.wide || x.dtype.Compute() == x.dtype }
+
+// kernel returns the device's kernel without the results' memory, or nil if there is none. The
+// kernel computes the mean from losses that it does not round. So it may compute the mean only if
+// the losses themselves would not be rounded either.
+func (f crossEntropyFunc) kernel(s *Scope, x, target *Tensor) *device.CrossEntropy {
+	if f.smoothing != 0 {
+		return nil
+	}
+	t, one := x.dtype.Compute(), shape.Of(x.layout.Shape.At(0))
+	want := device.CrossEntropy{Loss: resultOf(t, one), Top: resultOf(t, one), Rest: resultOf(t, one),
+		X: x.operand(), Target: target.operand(), Ignore: f.ignore}
+	if f.mean && f.unrounded(x) {
+		want.Mean, want.Count = resultOf(t, shape.Of(1)), resultOf(dtype.I64, shape.Of(1))
+	}
+	return crossEntropyOps.supported(s, x.st.dev, want)
+}
+
+// launched launches the kernel o and saves what the gradient's kernel needs. If the losses are
+// unrounded, it makes no tensors but the result and those that it saves.
+func (f crossEntropyFunc) launched(c *Context, o *device.CrossEntropy, x, target *Tensor) *Tensor {
+	const op = "cross_entropy"
+	t, one, s := x.dtype.Compute(), shape.Of(x.layout.Shape.At(0)), c.Scope()
+	whole := f.mean && f.unrounded(x)
 	loss, top, rest := alloc(op, s, x.st.dev, t, one), alloc(op, s, x.st.dev, t, one), alloc(op, s, x.st.dev, t, one)
 	var mean, count *Tensor
 	if whole {
@@ -56,7 +82,9 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	launch(op, s, o, loss, top, rest, mean, count, x, target)
 	crossEntropyOps.put(o)
 	y := mean
-	if !whole {
+	if whole {
+		loss.Free()
+	} else {
 		if y = loss; !f.wide {
 			y = loss.Cast(x.dtype)
 		}
@@ -69,7 +97,11 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		if c.Save(x, target, top, rest); f.mean {
 			c.Save(count)
 		}
+		return y
 	}
+	top.Free()
+	rest.Free()
+	count.Free()
 	return y
 }
 
@@ -242,6 +274,10 @@ func (x *Tensor) crossEntropy(target *Tensor, o CrossEntropyOptions, wide bool) 
 	s := youngest(op, in)
 	sameDevice(op, in)
 	x.checkCrossEntropy(target, o, in)
+	// Without weights, and with one class index for each row, one function does all the work.
+	if o.Weight == nil && x.Rank() == 2 && !target.dtype.IsFloat() && (!o.LogProbabilities || o.LabelSmoothing == 0) && s.modes.autocast == dtype.Invalid {
+		return x.crossEntropyOfClasses(target, nil, o, wide)
+	}
 	return within(s, func(c *Scope) *Tensor {
 		c.modes.autocast = dtype.Invalid
 		x, target := x.In(c), target.In(c)

@@ -33,6 +33,30 @@ var leanCases = []struct {
 	{"trace", func(x, _ *Tensor) *Tensor { return x.Trace() }},
 	{"diag_embed", func(x, _ *Tensor) *Tensor { return x.DiagEmbed(1, 0, 2) }},
 	{"one_hot", func(_, i *Tensor) *Tensor { return i.OneHot(4) }},
+	{"searchsorted", func(x, i *Tensor) *Tensor { return Apply(searchFunc{"searchsorted", true}, i, i) }},
+	{"masked_scatter", func(x, i *Tensor) *Tensor {
+		mask := i.Cast(dtype.Bool)
+		defer mask.Free()
+		return x.MaskedScatter(mask, x)
+	}},
+	{"interpolate", func(x, _ *Tensor) *Tensor {
+		return Apply(blendFunc{"interpolate", 1, 8, (&axisSampler{n: 4, m: 8, t: dtype.F32}).linear()}, x)
+	}},
+	{"index", func(x, i *Tensor) *Tensor {
+		p, q := i.Select(0, 0), i.Select(0, 1)
+		defer freeAll(&[]*Tensor{p, q})
+		return x.Index(p, q)
+	}},
+	{"index_put", func(x, i *Tensor) *Tensor {
+		p := i.Select(0, 0)
+		defer p.Free()
+		return x.IndexPut(x, true, p)
+	}},
+	{"cross_entropy", func(x, i *Tensor) *Tensor {
+		target := i.Select(0, 0)
+		defer target.Free()
+		return x.CrossEntropy(target, CrossEntropyOptions{})
+	}},
 	{"nll_loss", func(x, i *Tensor) *Tensor { return Apply(nllFunc{mean: true, ignore: -100}, x, i.Select(0, 0).Clone()) }},
 }
 

@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"slices"
+
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
@@ -68,16 +70,45 @@ func (x *Tensor) Index(ix ...any) *Tensor {
 		y := x.indexSelectBy(op, 0, flat, flat, wrap).reshaped(index.layout.Shape.Append(x.layout.Shape.Slice()[1:]...))
 		return freeView(freeView(y, flat, places), places, index)
 	}
-	return within(youngest(op, p.operands(x)), func(c *Scope) *Tensor {
+	s := youngest(op, p.operands(x))
+	if y := p.pairs(s); y != nil {
+		return y
+	}
+	return within(s, func(c *Scope) *Tensor {
 		return p.apply(x.In(c), p.combine(c, x))
 	})
+}
+
+// pairs does the work of Index on the CPU for tensors of integers that index adjacent dimensions of
+// the contiguous x. It needs no scope for intermediate tensors. It returns nil for other arguments.
+func (p *indexPlan) pairs(s *Scope) *Tensor {
+	x := p.x
+	if len(p.parts) < 2 || !isHost(x.st.dev) || !p.isAll(x.layout.Shape) || !x.layout.Contiguous() {
+		return nil
+	}
+	for _, q := range p.parts {
+		if q.index == nil {
+			return nil
+		}
+	}
+	p.join()
+	if p.axis != p.place || !slices.IsSorted(p.order) {
+		return nil
+	}
+	places := p.positions(s)
+	if places == nil {
+		return nil
+	}
+	flat, rows := places.reshape(shape.Of(places.Size())), x.reshape(p.merged(p.extent()))
+	y := rows.indexSelectBy(p.op, p.axis, flat, flat, false).reshaped(p.result())
+	return freeView(freeView(freeView(y, flat, places), places, nil), rows, x)
 }
 
 // only returns the index tensor of integers that is the only argument, as in x[rows]. It returns
 // nil if there are other arguments, if the tensor has rank 0, or if the result has too many
 // dimensions.
 func (p *indexPlan) only() *Tensor {
-	if len(p.parts) != 1 || p.parts[0].dim != 0 || p.parts[0].index == nil || p.parts[0].index.Rank() == 0 || !p.isAll() {
+	if len(p.parts) != 1 || p.parts[0].dim != 0 || p.parts[0].index == nil || p.parts[0].index.Rank() == 0 || !p.isAll(p.x.layout.Shape) {
 		return nil
 	}
 	index := p.parts[0].index
@@ -102,6 +133,9 @@ type indexPlan struct {
 	place   int        // position of the common shape in the result
 	common  shape.Dims // common shape of the index tensors
 	wrap    bool       // numbers below 0 in the combined index count from the end
+	// the memory of short lists, so that few allocations are needed
+	fewSteps [4]indexStep
+	fewParts [2]indexPart
 }
 
 // An indexStep says what the view selects from one dimension of x, or inserts a dimension.
@@ -150,10 +184,11 @@ func (list indexSteps) region(l shape.Layout) shape.Layout {
 	return out
 }
 
-func (p *indexPlan) isAll() bool {
+// isAll reports whether the view of a tensor of shape s has all its elements, in their order.
+func (p *indexPlan) isAll(s shape.Dims) bool {
 	d := 0
-	for _, s := range p.steps {
-		if s.kind != stepSpan || s.n != p.x.layout.Shape.At(d) || s.step != 1 {
+	for _, st := range p.steps {
+		if st.kind != stepSpan || st.n != s.At(d) || st.step != 1 {
 			return false
 		}
 		d++
@@ -186,6 +221,7 @@ func (p *indexPlan) operands(more ...*Tensor) []*Tensor {
 func (x *Tensor) plan(op string, ix []any) *indexPlan {
 	x.use(op)
 	p := &indexPlan{op: op, x: x}
+	p.steps, p.parts = p.fewSteps[:0], p.fewParts[:0]
 	consumed, dots := 0, -1
 	for k, v := range ix {
 		switch v := v.(type) {
@@ -223,7 +259,8 @@ func (x *Tensor) plan(op string, ix []any) *indexPlan {
 	if p.shape.Rank() > shape.MaxRank {
 		fail(op, ErrShape, []*Tensor{x}, "the result has %d dimensions, at most %d are supported", p.shape.Rank(), shape.MaxRank)
 	}
-	if in := p.operands(x); len(in) > 1 {
+	if len(p.parts) > 0 {
+		in := p.operands(x)
 		youngest(op, in)
 		sameDevice(op, in)
 	}

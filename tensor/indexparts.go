@@ -64,6 +64,7 @@ func (p *indexPlan) join() {
 	var covered []int // all indexed dimensions
 	var dims []int    // the dimensions that are indexed by tensors of rank 1 or more
 	scalars := map[int]bool{}
+	p.axis, p.place = 0, 0 // join may be called twice
 	for k, q := range p.parts {
 		for i := range q.rank {
 			if covered = append(covered, q.dim+i); q.index.Rank() == 0 {
@@ -155,7 +156,10 @@ func (p *indexPlan) result() shape.Dims {
 
 // apply applies the plan to x. index is the plan's combined index, or nil.
 func (p *indexPlan) apply(x, index *Tensor) *Tensor {
-	v := p.view(x)
+	v := x
+	if index == nil || !p.isAll(x.layout.Shape) {
+		v = p.view(x)
+	}
 	if index == nil {
 		return v
 	}

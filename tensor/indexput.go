@@ -26,6 +26,38 @@ func (f indexPutFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
+// lean writes a value that has the shape and order of the selection, into a contiguous copy.
+func (f indexPutFunc) lean(c *Context, in []*Tensor) *Tensor {
+	p, x, value := f.p, in[0], in[1]
+	if len(in) < 3 || p.axis != p.place || !x.layout.Contiguous() {
+		return nil
+	}
+	index, s := in[2], c.Scope()
+	flat := p.merged(index.Size())
+	l, ok := p.steps.region(shape.Dense(x.layout.Shape)).Permute(p.order).View(p.merged(p.extent()))
+	if !ok || value.layout.Shape != flat || p.result() != flat {
+		return nil
+	}
+	y := x.copied(s)
+	c.Save(index)
+	to, spread := y, expandVector(index, p.axis, flat)
+	if l != y.layout {
+		to = y.handle(p.op, s, l)
+	}
+	to.scatterOp(p.op, s, p.scatter(f.add), value, spread)
+	spread.Free()
+	return freeView(y, to, y)
+}
+
+// scatter returns the options of the primitive that writes values by the combined index.
+func (p *indexPlan) scatter(add bool) device.Scatter {
+	o := device.Scatter{Kind: device.ScatterSet, Axis: p.axis, Wrap: p.wrap}
+	if add {
+		o.Kind = device.ScatterAdd
+	}
+	return o
+}
+
 func (f indexPutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	rest := []*Tensor{}
 	if c.NumSaved() > 0 {
@@ -49,7 +81,9 @@ func (f indexPutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // bare returns the plan without its tensors, so that the graph does not keep them.
 func (p *indexPlan) bare() *indexPlan {
 	b := *p
-	b.x, b.parts = nil, make([]indexPart, len(p.parts))
+	b.x, b.fewParts = nil, [2]indexPart{}
+	b.steps = append(b.fewSteps[:0], p.steps...)
+	b.parts = append(b.fewParts[:0], make([]indexPart, len(p.parts))...)
 	return &b
 }
 
@@ -64,11 +98,7 @@ func (p *indexPlan) put(s *Scope, x, value, index *Tensor, add bool) {
 		v.store(p.op, s, value)
 		return
 	}
-	o := device.Scatter{Kind: device.ScatterSet, Axis: p.axis, Wrap: p.wrap}
-	if add {
-		o.Kind = device.ScatterAdd
-	}
-	flat := p.merged(index.Size())
+	o, flat := p.scatter(add), p.merged(index.Size())
 	value = value.reshape(flat.Remove(p.axis).Insert(p.place, index.Size())).MoveAxis(p.place, p.axis)
 	to := v.Permute(p.order...)
 	spread := expandVector(index, p.axis, flat)
@@ -154,12 +184,23 @@ func (p *indexPlan) fit(value *Tensor) *Tensor {
 // changed returns x with v written to the elements that the plan selects.
 func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
 	in := p.operands(x)
-	if t, ok := v.(*Tensor); ok {
+	t, ok := v.(*Tensor)
+	if ok {
 		in = append(in, t)
 	}
-	return within(youngest(p.op, in), func(c *Scope) *Tensor {
+	own := youngest(p.op, in)
+	// A vector of int64 needs no intermediate tensors but, at most, a copy.
+	if ok && len(p.parts) == 1 && len(p.flips) == 0 && t.dtype == x.dtype {
+		if index := p.parts[0].index; index != nil && index.scope == own && index.dtype == dtype.I64 && index.Rank() == 1 {
+			places := p.combine(own, x, t)
+			value := p.fit(t)
+			y := Apply(indexPutFunc{p.bare(), add}, x, value, places)
+			return freeView(freeView(y, places, index), value, t)
+		}
+	}
+	return within(own, func(c *Scope) *Tensor {
 		value, mask := p.value(c, v, add)
-		if mask != nil && p.isAll() {
+		if mask != nil && p.isAll(x.layout.Shape) {
 			return Where(mask, value, x.In(c))
 		}
 		var index []*Tensor

@@ -54,7 +54,9 @@ func (f blendFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	m.Ins = m.Ins[:0]
 	launch(f.op, s, m, index, index, weight, weight)
 	putMap(m)
-	both := gathered(f.op, s, device.Gather{Axis: f.axis}, x, index.expand(x.layout.Shape.With(f.axis, 2*f.m)), index)
+	places := index.expand(x.layout.Shape.With(f.axis, 2*f.m))
+	both := gathered(f.op, s, device.Gather{Axis: f.axis}, x, places, index)
+	freeView(both, places, index)
 	y := alloc(f.op, s, x.st.dev, x.dtype, x.layout.Shape.With(f.axis, f.m))
 	sh := y.layout.Shape
 	m = mapOps.get()
@@ -63,11 +65,17 @@ func (f blendFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	m.Ins = append(m.Ins[:0], f.half(both, 0, sh), f.half(weight, 0, sh), f.half(both, 1, sh), f.half(weight, 1, sh))
 	launch(f.op, s, m, y, both, weight, both, weight)
 	putMap(m)
+	both.Free()
 	if c.Needs(0) {
 		c.Save(index, weight)
+	} else {
+		index.Free()
+		weight.Free()
 	}
 	return y
 }
+
+func (f blendFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
 
 func (f blendFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	var sum *Tensor

@@ -145,7 +145,11 @@ func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 	if src.dtype != x.dtype {
 		panic(newError(op, ErrType, []*Tensor{x, mask, src}, "source is "+src.dtype.String()+", the tensor "+x.dtype.String()).hint("use Cast"))
 	}
-	return within(youngest(op, []*Tensor{x, mask, src}), func(c *Scope) *Tensor {
+	own := youngest(op, []*Tensor{x, mask, src})
+	if y := x.maskedScatterHere(own, s, mask, src); y != nil {
+		return y
+	}
+	return within(own, func(c *Scope) *Tensor {
 		n := s.Size()
 		table := src.In(c).reshape(shape.Of(src.Size()))
 		which := mask.In(c).expand(s).reshape(shape.Of(n))
@@ -156,6 +160,60 @@ func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 		picked := table.indexSelect(op, 0, nextOp.Apply([]*Tensor{which, before})).reshape(s)
 		return Where(mask, picked, x.In(c))
 	})
+}
+
+// maskedScatterHere computes MaskedScatter on the host in one pass. It returns nil if operands are
+// not in the host's memory as the pass reads them, or if more is wanted than the values. It also
+// returns nil if src has too few elements, so that the caller finds the error.
+func (x *Tensor) maskedScatterHere(s *Scope, sh shape.Dims, mask, src *Tensor) *Tensor {
+	const op = "masked_scatter"
+	in := []*Tensor{x, mask, src}
+	dev := x.st.dev
+	if !isHost(dev) || s.modes.composed || s.modes.anomaly != 0 || s.route(op, dev).graph != nil || wantsGrad(op, s, in) {
+		return nil
+	}
+	if x.layout.Shape != sh || mask.layout.Shape != sh || sh.Size() == 0 || src.Size() == 0 {
+		return nil
+	}
+	for _, t := range in {
+		if !t.layout.Contiguous() {
+			return nil
+		}
+		t.awaitWrites(op)
+	}
+	y := alloc(op, s, dev, x.dtype, sh)
+	enough := false
+	switch x.dtype.Size() {
+	case 1:
+		enough = replaceTrue[uint8](y, x, mask, src)
+	case 2:
+		enough = replaceTrue[uint16](y, x, mask, src)
+	case 4:
+		enough = replaceTrue[uint32](y, x, mask, src)
+	case 8:
+		enough = replaceTrue[uint64](y, x, mask, src)
+	}
+	if !enough {
+		y.Free()
+		return nil
+	}
+	return y
+}
+
+// replaceTrue sets y to x, but to the next element of src where mask is true. It reports whether
+// src has enough elements. The loop has no branch on the mask, which a processor would often
+// predict wrongly.
+func replaceTrue[T uint8 | uint16 | uint32 | uint64](y, x, mask, src *Tensor) bool {
+	which, from, next := hostElements[uint8](mask), hostElements[T](x), hostElements[T](src)
+	to := hostElements[T](y)[:len(which)]
+	from = from[:len(which)]
+	k, last := 0, len(next)-1
+	for i, m := range which {
+		all := -T(m) // every bit is set if m is 1
+		to[i] = next[min(k, last)]&all | from[i]&^all
+		k += int(m)
+	}
+	return k <= len(next)
 }
 
 // MaskedScatterInPlace is [Tensor.MaskedScatter] in place, torch's masked_scatter_. mask must

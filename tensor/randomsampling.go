@@ -156,7 +156,7 @@ func (x *Tensor) drawSeveral(n int) *Tensor {
 	c, rows, classes := x.scope, x.layout.Shape.At(0), x.layout.Shape.At(1)
 	shares := alloc(op, c, x.st.dev, dtype.I64, x.layout.Shape)
 	// No sum of shares exceeds 2⁵², so a float64 holds it exactly.
-	run(op, c, sharesProgram(x.dtype), shares, []*Tensor{x, x.Amax(-1, KeepDim)}, []float64{math.Ldexp(1, 52-mathbits.Len(uint(classes)))})
+	run(op, c, sharesProgram(x.dtype), shares, []*Tensor{x, amaxOp.Apply(x, -1, KeepDim)}, []float64{math.Ldexp(1, 52-mathbits.Len(uint(classes)))})
 	sums := scanned(op, c, device.ScanSum, dtype.I64, 1, false, []*Tensor{shares})
 	if sums == nil {
 		sums = shares.CumSum(1)

@@ -26,15 +26,11 @@ func (f searchFunc) Name() string { return f.op }
 
 func (f searchFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	sorted, values := in[0], in[1] // sorted is [rows, n] and values [rows, m]
-	n, s := sorted.layout.Shape.At(1), c.Scope()
-	m := s.On(values.st.dev).Typed(dtype.I64)
-	o := searchOps.supported(s, values.st.dev, device.Search{Out: resultOf(dtype.I64, values.layout.Shape), Sorted: sorted.operand(), Values: values.operand(), Right: f.right})
-	if o != nil && n > 0 && values.Size() > 0 {
-		y := alloc(f.op, s, values.st.dev, dtype.I64, values.layout.Shape)
-		launch(f.op, s, o, y, sorted, values)
-		searchOps.put(o)
+	if y := f.lean(c, in); y != nil {
 		return y
 	}
+	n, s := sorted.layout.Shape.At(1), c.Scope()
+	m := s.On(values.st.dev).Typed(dtype.I64)
 	lo := m.Zeros(values.layout.Shape.Slice()...)
 	if n == 0 || values.Size() == 0 {
 		return lo
@@ -53,6 +49,21 @@ func (f searchFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		hi = Where(up, hi, Where(open, mid, hi))
 	}
 	return lo
+}
+
+func (f searchFunc) lean(c *Context, in []*Tensor) *Tensor {
+	sorted, values, s := in[0], in[1], c.Scope()
+	if sorted.Size() == 0 || values.Size() == 0 {
+		return nil
+	}
+	o := searchOps.supported(s, values.st.dev, device.Search{Out: resultOf(dtype.I64, values.layout.Shape), Sorted: sorted.operand(), Values: values.operand(), Right: f.right})
+	if o == nil {
+		return nil
+	}
+	y := alloc(f.op, s, values.st.dev, dtype.I64, values.layout.Shape)
+	launch(f.op, s, o, y, sorted, values)
+	searchOps.put(o)
+	return y
 }
 
 func (searchFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} }
