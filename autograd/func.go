@@ -77,13 +77,13 @@ func (f function) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return grads
 }
 
-// onceDifferentiable returns its first operand, which was computed from its later operands. A
-// derivative with respect to those operands is an error.
+// onceDifferentiable returns its first operand, which was computed from the other operands. A
+// derivative with respect to one of the others is an error.
 type onceDifferentiable struct{ name string }
 
 func (f onceDifferentiable) Name() string { return f.name + ".grad" }
 
-// CrossesDevices is true, because the later operands may be on any device.
+// CrossesDevices is true, because all operands after the first may be on any device.
 func (f onceDifferentiable) CrossesDevices() bool { return true }
 
 func (f onceDifferentiable) Forward(_ *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {

@@ -21,7 +21,7 @@ type group struct {
 	gpus  []*cuda.Device
 	ranks []*stepper
 	gen   *tensor.Generator
-	sides []tensor.Option // for each rank, the option that runs its passes on the rank's stream
+	sides []tensor.Option // for each rank, the scope option that selects the stream of its forward and backward pass
 }
 
 func newGroup(t *testing.T, more string) *group {

@@ -28,8 +28,9 @@ type named struct {
 	kind      kind
 	name      string // name with its package, such as "nn.NewLinear" or "nn.Linear.Forward"
 	signature string
-	sentence  string   // first sentence of its comment
-	gives     []string // named types in its results; for a type, the type itself
+	sentence  string // first sentence of its comment
+	// named types among the results of a function or method; a type has only itself here
+	gives []string
 }
 
 // A library holds the exported names of the module's packages.

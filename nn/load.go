@@ -38,8 +38,8 @@ func Loose() LoadOption { return func(o *loadOptions) { o.loose = true } }
 // [safetensors.Open]: https://pkg.go.dev/github.com/flambeau-go/flambeau/safetensors#Open
 func Assign() LoadOption { return func(o *loadOptions) { o.assign = true } }
 
-// Report makes LoadStateDict describe in r what does not fit, even if this is not an error: torch's
-// missing_keys and unexpected_keys.
+// Report makes LoadStateDict list in r which tensors do not fit, also if the load succeeds. torch
+// returns such lists as missing_keys and unexpected_keys.
 func Report(r *StateError) LoadOption { return func(o *loadOptions) { o.report = r } }
 
 // A Tied layer has tensors for which a file may contain a second name: Hugging Face's

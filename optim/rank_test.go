@@ -140,7 +140,7 @@ func TestTrainingOnRanks(t *testing.T) {
 		t.Error("there is another tracer")
 	}
 	// As in PyTorch, an optimizer's state has a CPU tensor with the number of steps for each
-	// parameter. These tensors are no work of the ranks.
+	// parameter. The test does not count the reads of these tensors as copies from the ranks.
 	c.ops["from"] -= len(got) * len(nn.Parameters(models[0]))
 	for what, n := range c.ops {
 		if n == 0 {

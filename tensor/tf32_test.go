@@ -120,8 +120,8 @@ func TestTF32Gradients(t *testing.T) {
 			// The gradient of x, g·wᵀ, is itself differentiated: the gradient of w is gᵀ·1.
 			dx := tensor.Gradients(x.MatMul(w).Mul(g).Sum(), []*tensor.Tensor{x}, tensor.CreateGraph())[0]
 			all(t, "the second derivative", tensor.Gradients(dx.Sum(), []*tensor.Tensor{w})[0], want/2)
-			// These are the gradients of a linear layer after an activation, for its input and both
-			// parameters.
+			// A linear layer follows an activation. The gradients of the activation's input, of the
+			// weight and of the bias are checked.
 			in, weight, bias := m.Ones(4, 16).RequiresGrad(), m.Ones(8, 16).RequiresGrad(), m.Zeros(8).RequiresGrad()
 			in.Relu().Linear(weight, bias).Mul(g).Sum().Backward()
 			all(t, "the gradient before an activation", in.Grad(), want)

@@ -54,11 +54,12 @@ func Run(t *testing.T, dev device.Device) {
 // rig holds the device, stream and buffers of one test.
 type rig struct {
 	*testing.T
-	dev   device.Device
-	s     device.Stream
-	rnd   *rand.Rand
-	bufs  []device.Buffer
-	large bool // the device is fast; tests also use large sizes, at which a device divides its work
+	dev  device.Device
+	s    device.Stream
+	rnd  *rand.Rand
+	bufs []device.Buffer
+	// whether tests also use large sizes, at which a device divides its work
+	large bool
 }
 
 func newRig(t *testing.T, dev device.Device) *rig {

@@ -61,8 +61,8 @@ func ofLayers(e *exception) bool {
 	return strings.HasPrefix(e.op, "nn.") && !strings.HasPrefix(e.op, "nn.functional.")
 }
 
-// TestWholeFolder describes folders to the function lacks. A folder is complete if it has all
-// entries and all their samples, except samples that could not be recorded.
+// TestWholeFolder checks what the function lacks() reports for several folders. A folder is
+// complete if it has all entries and all their samples, except samples that could not be recorded.
 func TestWholeFolder(t *testing.T) {
 	entries := map[string]bool{"add": true}
 	end := row{Op: "add", From: "entry", Left: map[string]int{"complex": 1}}

@@ -12,9 +12,9 @@ import (
 // noBool lists the ops that PyTorch does not define for bool operands.
 var noBool = []string{"sub", "rsub_scalar", "neg", "clamp", "clamp_plain", "clamp_min", "clamp_max", "abs", "square"}
 
-// slack lists ops whose formula subtracts nearly equal numbers. For a first operand x, the function
-// returns an additional error that is allowed besides the rounding of the result. Its unit is 2⁻²⁴,
-// or 2⁻⁵³ in float64.
+// slack lists ops whose formula subtracts nearly equal numbers. Each op has a function, which maps
+// the first operand x to an additional error that is allowed besides the rounding of the result.
+// The unit of this error is 2⁻²⁴, or 2⁻⁵³ in float64.
 var slack = map[string]func(x float64) float64{
 	"gelu":      math.Abs,                                           // ½x·(1 + erf)
 	"gelu_tanh": func(x float64) float64 { return 2 * math.Abs(x) }, // ½x·(1 + tanh)

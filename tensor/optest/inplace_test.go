@@ -64,7 +64,7 @@ type program struct {
 
 func newProgram(s *tensor.Scope, w *tt, seed uint64) *program {
 	p := &program{r: rand.New(rand.NewPCG(seed, 1)), w: w}
-	if seed%4 == 3 { // the tensor is a constant until a step adds a gradient
+	if seed%4 == 3 { // no gradient is recorded until a step writes a value that has one
 		p.changed, p.plain = s.On(w.Device()).Typed(dtype.F64).Ones(2, 3, 4), s.On(w.Device()).Typed(dtype.F64).Ones(24)
 	} else {
 		p.changed, p.plain = w.MulScalar(2).Reshape(2, 3, 4), w.MulScalar(2).Reshape(24)
@@ -161,7 +161,7 @@ func TestInPlaceViews(t *testing.T) {
 					p.step()
 				}
 				weights := c.Typed(dtype.F64).ArangeStep(1, 25, 1)
-				k := p.r.IntN(len(p.views)) // read one of the views and the tensor itself
+				k := p.r.IntN(len(p.views)) // the program reads this view, and the whole tensor
 				got := p.changed.Reshape(-1).Mul(weights).Sum().Add(p.views[k].Square().Sum())
 				want := p.plain.Mul(weights).Sum().Add(p.plain.Gather(0, p.places[k].Reshape(-1)).Square().Sum())
 				if d := math.Abs(got.Item() - want.Item()); !(d <= 1e-12*(1+math.Abs(want.Item()))) {

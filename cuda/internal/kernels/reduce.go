@@ -58,7 +58,8 @@ type reduceSpec struct {
 	uniform uint16 // bit k is set if operand k has the same value for all elements of a vector
 	// number of vectors that a thread loads together; if 0, the builder chooses the number
 	unroll int
-	// whether the map has a second result of type Bool, and the kernel counts how often it is true
+	// If counts is true, the map has a second result, of type Bool. The kernel also counts the
+	// elements for which that result is true.
 	counts bool
 }
 

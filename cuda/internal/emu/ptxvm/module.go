@@ -19,7 +19,7 @@ type Module struct {
 	globals      []*variable
 	functions    []*function
 	funcByName   map[string]*function
-	copied       int // number of instructions in all entries' copies of functions
+	copied       int // number of statements and registers of functions that were copied into kernels
 
 	mu        sync.Mutex
 	instances map[*Memory]map[*variable]uint64
