@@ -166,9 +166,8 @@ func (lu *LU[T]) panel(lo, hi int) {
 		rows.Substitute(k, k+1, p.stride, rows.Triangle[T]{Data: u, Column: 1, Unit: true}, p.a, 0, p.stride, false)
 		most := k + largest(column[k:m])
 		lu.exchange(&p, lo, k, most)
-		pivot := column[k]
-		if pivot != 0 {
-			u[k] = pivot
+		u[k] = column[k]
+		if u[k] != 0 {
 			rows.Substitute(0, 1, p.stride, rows.Triangle[T]{Data: u[k : k+1]}, p.a, k*p.stride, 0, true)
 		} else if lu.zero == 0 {
 			lu.zero = lo + k + 1

@@ -195,6 +195,32 @@ func TestSingular(t *testing.T) {
 	})
 }
 
+// TestZeroColumn factors matrices with a column of zeros after others. So the memory that they
+// share is not zeros.
+func TestZeroColumn(t *testing.T) {
+	variants(t, func(t *testing.T) {
+		testZeroColumn[float32](t)
+		testZeroColumn[float64](t)
+	})
+}
+
+func testZeroColumn[T Float](t *testing.T) {
+	const n = 70
+	r := rand.New(rand.NewPCG(23, 24))
+	for _, k := range []int{0, 1, 15, 16, 33, 69} {
+		a := random[T](r, n*n)
+		Factor(serial, n, rowMajor(a, n)).Release()
+		for i := range n {
+			a[i*n+k] = 0
+		}
+		lu := Factor(serial, n, rowMajor(a, n))
+		if lu.ZeroPivot() != k+1 || lu.Pivot(k) != 0 {
+			t.Errorf("%T: pivot %d is 0, want %d, and pivot %d is %v", T(0), lu.ZeroPivot(), k+1, k+1, lu.Pivot(k))
+		}
+		lu.Release()
+	}
+}
+
 // TestNotFinite checks that NaN and infinities spread only to the elements that depend on them.
 func TestNotFinite(t *testing.T) {
 	variants(t, func(t *testing.T) {
