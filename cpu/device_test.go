@@ -154,7 +154,7 @@ func TestSumIsPairwise(t *testing.T) {
 // TestSmallCallsDoNotAllocate counts the allocations of Go memory by ops on few elements. There
 // must be none.
 func TestSmallCallsDoNotAllocate(t *testing.T) {
-	if poolsForget {
+	if underRace {
 		t.Skip("the race detector makes pools forget, so there is no steady state to measure")
 	}
 	d := Get()

@@ -2,4 +2,4 @@
 
 package cpu
 
-const poolsForget = false
+const underRace = false

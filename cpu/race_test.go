@@ -2,5 +2,6 @@
 
 package cpu
 
-// poolsForget says that sync.Pool drops some values at random, as it does under the race detector.
-const poolsForget = true
+// underRace says that the race detector is on. Then sync.Pool drops some values at random, and Go
+// writes zeros to new memory.
+const underRace = true
