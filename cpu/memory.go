@@ -346,8 +346,8 @@ func (d *Device) MemorySnapshot() *device.MemorySnapshot {
 	return s
 }
 
-// tracedCopy begins a copy of host memory. The returned function ends it and reports the copy to
-// the tracer.
+// tracedCopy notes the time at which a copy of host memory begins. The caller calls the returned
+// function after the copy, to report it to the tracer.
 func (d *Device) tracedCopy(t device.Tracer, s device.Stream, op string, bytes int) func() {
 	start := device.Now()
 	return func() {

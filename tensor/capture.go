@@ -230,7 +230,7 @@ func (g *Graph) abandon() {
 	for _, leaf := range g.leaves {
 		leaf.gradMu.Lock()
 		d := leaf.grad
-		// the gradient was recorded but never computed
+		// a gradient that was made while recording holds no values before the first replay
 		if d != nil && !d.freed.Load() && g.isRecorded(d.st.home) {
 			leaf.grad = nil
 		} else {

@@ -27,7 +27,7 @@ func (x *Tensor) synced() bool {
 	if b == nil || b.st != x.st || x.freed.Load() || x.scope.modes.noGrad || !b.scope.encloses(x.scope) {
 		return false
 	}
-	x.gradMu.Lock() // several goroutines may read one view
+	x.gradMu.Lock() // several goroutines that read x may try to record it at the same time
 	defer x.gradMu.Unlock()
 	if x.recorded.Load() == n {
 		return true

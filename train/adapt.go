@@ -194,9 +194,8 @@ func (a *Adapt) Step(opt interface {
 
 // Do runs change, such as the Step of an optimizer of package optim, clipping, or an update of
 // averaged weights. If it runs out of memory, change must leave everything as it was. After such a
-// failure Do empties the caches. If enough memory may then be free, it runs change once more. If
-// this does not help, Do returns a *[MemoryError] whose field What is name. Other panics pass
-// through.
+// failure Do empties the caches and, if this may help, runs change once more. If change fails again,
+// Do returns a *[MemoryError] with name in its field What. Other panics pass through.
 func (a *Adapt) Do(name string, change func()) error {
 	for again := false; ; again = true {
 		err := outOfMemory(change)

@@ -191,7 +191,8 @@ func singular[T Float](d, e []float64, eps float64, left, right *rotations[T]) b
 		if math.Abs(d[lo]) >= math.Abs(d[hi]) {
 			svdStep(d, e, lo, hi, eps, left, right)
 		} else {
-			// In reverse order the matrix is lower bidiagonal. Its transpose is upper bidiagonal.
+			// In reverse order the matrix is lower bidiagonal. The step works on its transpose,
+			// which is upper bidiagonal and has the left and right vectors exchanged.
 			svdStep(d, e, hi, lo, eps, right, left)
 		}
 	}

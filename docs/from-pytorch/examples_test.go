@@ -83,7 +83,7 @@ func Example_graph() {
 	defer graph.Close()
 	last := 0.0
 	for range 3 {
-		x.Copy(m.Ones(8, 4)) // writes the next batch; y.Copy would write its classes
+		x.Copy(m.Ones(8, 4)) // writes the inputs of the next batch; their classes stay in y
 		if err := graph.Replay(); err != nil {
 			log.Fatal(err)
 		}

@@ -31,8 +31,8 @@ var layoutDependent = map[string]bool{
 type walk struct {
 	list  exceptions
 	only  string // name of the only entry to compare, from FLAMBEAU_SAMPLES_ONLY
-	whole bool   // the files in testdata contain all existing samples
-	soak  bool   // compare the files outside of testdata too
+	whole bool   // testdata has all samples that were recorded, not only a selection
+	soak  bool   // samples outside of testdata are compared too
 
 	dev device.Device // device of the first sample of each entry; nil means the CPU for all samples
 

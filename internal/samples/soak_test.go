@@ -73,7 +73,7 @@ func TestWholeFolder(t *testing.T) {
 	}{
 		{[]int{0, 1, 2, 3}, true, ""},
 		{[]int{0, 1, 3}, true, ""},
-		{[]int{0, 3}, true, "1 samples of add"}, // what a script writes with --most 2
+		{[]int{0, 3}, true, "1 samples of add"}, // the script that records samples was run with --most 2
 		{[]int{0, 1, 2, 3}, false, "the entry add"},
 		{nil, false, "the entry add"},
 	} {

@@ -113,7 +113,7 @@ func (p *pickler) uint(v uint64) {
 		p.op(binary.LittleEndian.AppendUint32([]byte{'J'}, uint32(v))...)
 	case v < 1<<63:
 		p.op(binary.LittleEndian.AppendUint64([]byte{0x8a, 8}, v)...)
-	default: // a number of more than 4 bytes; one more byte holds the sign
+	default: // a ninth byte, 0, says that the number is positive
 		p.op(append(binary.LittleEndian.AppendUint64([]byte{0x8a, 9}, v), 0)...)
 	}
 }

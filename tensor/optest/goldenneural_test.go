@@ -92,8 +92,8 @@ func attentionTerms(c golden.Case) (t terms) {
 	return t
 }
 
-// ropeTerms returns the sums of absolute terms of rotated features. A rotated feature is a sum of
-// two products. Together they are at most the sum of the absolute features of the pair.
+// ropeTerms returns the sums of absolute terms of rotated features. A rotated feature is
+// x·cos ± y·sin for a pair of features x and y. The terms are therefore at most |x| + |y|.
 func ropeTerms(c golden.Case) (t terms) {
 	dims := c.Args.Int("dims")
 	both := func(a array) []float64 {

@@ -92,7 +92,8 @@ func TestHooks(t *testing.T) {
 			// Here the gradient is 2x, and the hook multiplies it by x.
 			g := tensor.Gradients(x.Square().Sum(), []*tt{x}, tensor.CreateGraph())[0]
 			want(t, "hooked gradient", g, 8)
-			// The derivative of 2x² is 4x = 8. The hook multiplies it by x again.
+			// The hooked gradient is 2x·x = 2x², whose derivative at x = 2 is 4x = 8. The hook
+			// multiplies this by x too.
 			want(t, "its gradient", tensor.Gradients(g, []*tt{x})[0], 16)
 		}
 		{ // a hook that keeps the gradient

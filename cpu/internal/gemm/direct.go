@@ -89,8 +89,8 @@ type directJob[T float] struct {
 	a, b, c    operand[T]
 	accumulate bool
 	across     int // number of tasks that compute the same rows
-	// If tasks divide k, each has group blocks of k. The slice sums holds the sums of all blocks
-	// after the first group.
+	// Tasks may divide k in parts. A part consists of several blocks of k, whose number is in the
+	// field group. The field sums holds the sums of all parts except the first.
 	parts, group, blocks int
 	sums                 []T
 	partFn, deepFn       func(i int) // the tasks as functions, created once

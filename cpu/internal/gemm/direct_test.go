@@ -30,7 +30,7 @@ func testDirect[T float](t *testing.T, multiply func(batch int, apart [3]int, m,
 		if i%40 == 3 { // tasks divide k
 			m, n, k = 1+r.IntN(20), 1+r.IntN(32), 3000+r.IntN(9000)
 		}
-		if i%40 == 7 { // tasks have one panel of B
+		if i%40 == 7 { // sizes for which a task computes one panel of B
 			m, n, k = 15+r.IntN(200), 40+r.IntN(200), 100+r.IntN(500)
 		}
 		whole := func(rows, cols int) matrix[T] { return newMatrix[T](r, batch*rows, cols, r.IntN(2)*2) }

@@ -267,10 +267,10 @@ func (j *winograd) task(i int) {
 	}
 }
 
-// even reports whether no element of the unit's images is very large beside the others, for a unit
-// of the given number of rows of tiles. A very large element would increase the mean of all
-// elements. The method even therefore compares with the upper quartile of the means of the lanes:
-// few lanes read that element.
+// even reports whether no element is much larger than typical elements, among those that the lanes
+// of j have read for the given number of rows of tiles. A typical size is the upper quartile of the
+// lanes' means. One very large element changes only few of these means, but it would change the
+// mean of all elements.
 func (j *winograd) even(l *winogradLocal, rows int) bool {
 	var sum float32
 	means := make([]float32, 0, winogradLanes)

@@ -298,7 +298,8 @@ func (g *GPU) compare(p product) chosenForm {
 	return best
 }
 
-// eachForm calls f with each form of a product, its division and its cost.
+// eachForm calls f with each kernel form that can compute p, the division of p among blocks, and
+// the estimated cost.
 func (g *GPU) eachForm(p product, f func(chosenForm)) {
 	s, batch, m, n, k := p.spec, p.batch, p.m, p.n, p.k
 	for _, form := range tensorForms {
