@@ -193,9 +193,9 @@ func (a *Adapt) Step(opt interface {
 }
 
 // Do runs change, such as the Step of an optimizer of package optim, clipping, or an update of
-// averaged weights. If it runs out of memory, change must leave everything as it was. After such a
-// failure Do empties the caches and, if this may help, runs change once more. If change fails again,
-// Do returns a *[MemoryError] with name in its field What. Other panics pass through.
+// averaged weights. If it runs out of memory, change must leave everything as it was. Do then
+// empties the caches and, if this may help, runs change once more. If change fails again, Do
+// returns a *[MemoryError] with name in its field What. Other panics pass through.
 func (a *Adapt) Do(name string, change func()) error {
 	for again := false; ; again = true {
 		err := outOfMemory(change)
