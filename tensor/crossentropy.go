@@ -78,8 +78,11 @@ func (f crossEntropyFunc) launched(c *Context, o *device.CrossEntropy, x, target
 	if whole {
 		mean, count = alloc(op, s, x.st.dev, t, shape.Dims{}), alloc(op, s, x.st.dev, dtype.I64, shape.Dims{})
 	}
+	done := false
+	defer freeUnless(&done, loss, top, rest, mean, count)
 	o.Tag = lateTag(op, x, target, target)
 	launch(op, s, o, loss, top, rest, mean, count, x, target)
+	done = true
 	crossEntropyOps.put(o)
 	y := mean
 	if whole {

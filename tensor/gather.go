@@ -38,8 +38,11 @@ func gathered(op string, s *Scope, o device.Gather, x, index, callerIndex *Tenso
 		callerIndex = index
 	}
 	o.Out, o.Src, o.Index, o.Tag = y.operand(), x.operand(), index.operand(), lateTag(op, x, index, callerIndex)
+	done := false
+	defer freeUnless(&done, y)
 	g := gatherOps.reuse(o)
 	launch(op, s, g, y, x, callerIndex)
+	done = true
 	gatherOps.put(g)
 	return y
 }
@@ -154,10 +157,12 @@ func (x *Tensor) Take(index *Tensor) *Tensor {
 	const op = "take"
 	checkIndex(op, x, index)
 	flat := x.reshape(shape.Of(x.Size()))
+	defer freeView(nil, flat, x)
 	places, wrap := index.fromEnd(op, youngest(op, []*Tensor{x, index}), x.Size(), x)
+	defer freeView(nil, places, index)
 	vector := places.reshape(shape.Of(index.Size()))
-	y := flat.indexSelectBy(op, 0, vector, places, wrap).reshaped(index.layout.Shape)
-	return freeView(freeView(freeView(y, vector, places), places, index), flat, x)
+	defer freeView(nil, vector, places)
+	return flat.indexSelectBy(op, 0, vector, places, wrap).reshaped(index.layout.Shape)
 }
 
 // IndexSelect returns the entries of dimension dim that the vector index selects. Indices are int64

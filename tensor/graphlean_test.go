@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"errors"
 	"math"
 	"testing"
 
@@ -138,6 +139,50 @@ func TestOnlyResultLeft(t *testing.T) {
 				c.f(x, i)
 				if left := liveHandles(s) - old; left != 1 {
 					t.Errorf("%s, gradient %v: %d tensors are left, want 1", c.name, grad, left)
+				}
+			})
+		}
+	}
+}
+
+// TestNothingLeftAfterError checks that an op that panics because of a wrong index leaves no tensor
+// in the scope.
+func TestNothingLeftAfterError(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		f    func(x, i *Tensor)
+		err  error
+	}{
+		{"index", func(x, i *Tensor) { x.Index(i) }, ErrIndex},
+		{"index by two tensors", func(x, i *Tensor) { x.Index(i, i) }, ErrIndex},
+		{"index_put", func(x, i *Tensor) { x.IndexPut(x, true, i) }, ErrIndex},
+		{"index_put in columns", func(x, i *Tensor) { x.IndexPut(x, true, All, i) }, ErrIndex},
+		{"index_put of the wrong shape", func(x, i *Tensor) { x.IndexPut(x, true, i, Range(0, 3)) }, ErrShape},
+		{"index_select", func(x, i *Tensor) { x.IndexSelect(0, i) }, ErrIndex},
+		{"take", func(x, i *Tensor) { x.Take(i) }, ErrIndex},
+		{"cross_entropy", func(x, i *Tensor) { x.CrossEntropy(i, CrossEntropyOptions{}) }, ErrIndex},
+		{"mean of cross_entropy", func(x, i *Tensor) { x.CrossEntropy(i, CrossEntropyOptions{Mean: true}) }, ErrIndex},
+		{"nll_loss", func(x, i *Tensor) { x.CrossEntropy(i, CrossEntropyOptions{Mean: true, LogProbabilities: true}) }, ErrIndex},
+		{"masked_scatter", func(x, i *Tensor) {
+			m := x.GeScalar(0)
+			defer m.Free()
+			y := x.Detach()
+			defer y.Free()
+			z := y.Select(0, 0)
+			defer z.Free()
+			x.MaskedScatter(m, z)
+		}, ErrIndex},
+	} {
+		for _, grad := range []bool{false, true} {
+			Do(func(s *Scope) {
+				x, i := s.Rand(4, 4), s.Typed(dtype.I64).From([]int64{0, 1, 99, 2})
+				x.SetRequiresGrad(grad)
+				old := liveHandles(s)
+				if err := Try(func() { c.f(x, i) }); !errors.Is(err, c.err) {
+					t.Errorf("%s, gradient %v: the error is %v, want %v", c.name, grad, err, c.err)
+				}
+				if left := liveHandles(s) - old; left != 0 {
+					t.Errorf("%s, gradient %v: %d tensors are left, want 0", c.name, grad, left)
 				}
 			})
 		}

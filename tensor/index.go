@@ -66,9 +66,10 @@ func (x *Tensor) Index(ix ...any) *Tensor {
 	}
 	if index := p.only(); index != nil {
 		places, wrap := index.fromEnd(op, youngest(op, []*Tensor{x, index}), x.Dim(0), x)
+		defer freeView(nil, places, index)
 		flat := places.reshape(shape.Of(index.Size()))
-		y := x.indexSelectBy(op, 0, flat, flat, wrap).reshaped(index.layout.Shape.Append(x.layout.Shape.Slice()[1:]...))
-		return freeView(freeView(y, flat, places), places, index)
+		defer freeView(nil, flat, places)
+		return x.indexSelectBy(op, 0, flat, flat, wrap).reshaped(index.layout.Shape.Append(x.layout.Shape.Slice()[1:]...))
 	}
 	s := youngest(op, p.operands(x))
 	if y := p.pairs(s); y != nil {

@@ -56,6 +56,7 @@ func (p *indexPlan) positions(c *Scope) *Tensor {
 	host := y.st.buf.Host()
 	for k := range y.Size() {
 		if int64(binary.NativeEndian.Uint64(host[8*k:])) < 0 {
+			y.Free()
 			return nil
 		}
 	}

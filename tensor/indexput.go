@@ -38,15 +38,18 @@ func (f indexPutFunc) lean(c *Context, in []*Tensor) *Tensor {
 	if !ok || value.layout.Shape != flat || p.result() != flat {
 		return nil
 	}
-	y := x.copied(s)
+	y, done := x.copied(s), false
+	defer freeUnless(&done, y)
 	c.Save(index)
 	to, spread := y, expandVector(index, p.axis, flat)
+	defer spread.Free()
 	if l != y.layout {
 		to = y.handle(p.op, s, l)
+		defer to.Free()
 	}
 	to.scatterOp(p.op, s, p.scatter(f.add), value, spread)
-	spread.Free()
-	return freeView(y, to, y)
+	done = true
+	return y
 }
 
 // scatter returns the options of the primitive that writes values by the combined index.
@@ -193,9 +196,10 @@ func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
 	if ok && len(p.parts) == 1 && len(p.flips) == 0 && t.dtype == x.dtype {
 		if index := p.parts[0].index; index != nil && index.scope == own && index.dtype == dtype.I64 && index.Rank() == 1 {
 			places := p.combine(own, x, t)
+			defer freeView(nil, places, index)
 			value := p.fit(t)
-			y := Apply(indexPutFunc{p.bare(), add}, x, value, places)
-			return freeView(freeView(y, places, index), value, t)
+			defer freeView(nil, value, t)
+			return Apply(indexPutFunc{p.bare(), add}, x, value, places)
 		}
 	}
 	return within(own, func(c *Scope) *Tensor {

@@ -63,8 +63,11 @@ func (f nllFunc) loss(c *Context, in []*Tensor) *Tensor {
 	if f.mean {
 		mean, count = alloc(nllName, s, x.st.dev, t, shape.Dims{}), alloc(nllName, s, x.st.dev, dtype.I64, shape.Dims{})
 	}
+	done := false
+	defer freeUnless(&done, y, mean, count)
 	o.Tag = lateTag(nllName, x, target, target)
 	launch(nllName, s, o, y, nil, nil, mean, count, x, target)
+	done = true
 	crossEntropyOps.put(o)
 	if f.mean {
 		y.Free()

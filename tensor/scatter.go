@@ -62,8 +62,10 @@ type scatterIntoFunc struct {
 func (f scatterIntoFunc) Name() string { return f.op }
 
 func (f scatterIntoFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	y := in[0].copied(c.Scope())
+	y, done := in[0].copied(c.Scope()), false
+	defer freeUnless(&done, y)
 	y.scatterOp(f.op, c.Scope(), device.Scatter{Kind: f.kind, Axis: f.axis, Wrap: f.wrap}, in[1], in[2])
+	done = true
 	c.Save(in[2])
 	return y
 }
