@@ -50,7 +50,7 @@ func (pl *plan) foldLoop(l *jit.Loop) {
 // foldValue makes a loop that reduces rows, for a plan without computation.
 func (pl *plan) foldValue(uniform []bool) {
 	o := pl.p.Outs[0]
-	if len(pl.body) > 0 || uniform[o] || avx2Only() && !narrow(pl.p) || pl.p.Code[o].Op != expr.OpX {
+	if len(pl.body) > 0 || uniform[o] || avx2Only() && !narrow(pl.p, pl.key.scalars) || pl.p.Code[o].Op != expr.OpX {
 		return
 	}
 	load := jit.Load{Value: o, Type: pl.p.Code[o].Type, Wide: true, Reg: int(o)}
