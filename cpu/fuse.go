@@ -48,9 +48,8 @@ var unfused bool
 
 // fusable reports whether it pays to compile a plan to loops. The plan must compute or convert
 // something, or fill memory with one value. Copies have faster implementations.
-func fusable(p *expr.Program, k planKey) bool {
-	f := k.form
-	if len(p.In) > maskBits || avx2Only() && !narrow(p, k.scalars) {
+func fusable(p *expr.Program, f form) bool {
+	if len(p.In) > maskBits {
 		return false
 	}
 	for _, c := range p.Code {
@@ -66,32 +65,8 @@ func fusable(p *expr.Program, k planKey) bool {
 	return false
 }
 
-// avx2Only reports whether loops are compiled for AVX2. Such loops compute in types of at most 32
-// bits.
+// avx2Only reports whether loops are compiled for AVX2.
 func avx2Only() bool { return asm.Active() == "avx2" }
-
-// narrow reports whether a loop for AVX2 can run the whole program. Uniform values do not matter,
-// because kernels compute them. If bit i of scalars is set, operand i has a single element.
-func narrow(p *expr.Program, scalars uint64) bool {
-	uniform := make([]bool, len(p.Code))
-	for i, c := range p.Code {
-		switch n := c.Op.Arity(); {
-		case n > 0:
-			uniform[i] = uniform[c.A] && (n < 2 || uniform[c.B]) && (n < 3 || uniform[c.C]) && c.Op != expr.OpPhilox
-		default:
-			uniform[i] = c.Op == expr.OpConst || c.Op == expr.OpParam || c.Op == expr.OpX && scalars>>c.Imm&1 == 1
-		}
-		if !uniform[i] && (c.Type.Size() > 4 || c.Op.Arity() > 0 && !jit.Can(c, p.Code, true)) {
-			return false
-		}
-	}
-	for _, o := range p.Outs {
-		if p.Code[o].Type.Size() > 4 {
-			return false
-		}
-	}
-	return true
-}
 
 // maskBits is the maximum number of operands of a plan. A plan describes each operand by one bit of
 // a word.
@@ -183,7 +158,7 @@ func (f *fusion) divide() {
 			outside[i] = true
 			continue
 		}
-		if jit.Can(c, code, false) {
+		if jit.Can(c) {
 			last := len(f.loops) - 1
 			f.segment[i] = last
 			f.loops[last] = append(f.loops[last], int32(i))

@@ -184,7 +184,7 @@ func compile(p *expr.Program, k planKey) *plan {
 		pl.lastUse[i] = -1
 	}
 	var found []calls.Call
-	fuse := k.fused && fusable(p, k)
+	fuse := k.fused && fusable(p, k.form)
 	if !fuse {
 		found = calls.Find(p, func(name string) bool { return asm.Function(name) != nil })
 	}
