@@ -4,7 +4,7 @@ package jit
 // KiB. If the operands come from memory, the loop waits at the start of each page. Compiled loops
 // therefore contain prefetch instructions. A loop on 4M elements then takes 0.45 to 1 of the time.
 //
-// Without AVX-512, only loops that store nothing have them: a maximum of rows takes half of the time
+// Without AVX-512, only loops that store nothing have them: a maximum of rows takes half the time
 // then. A map that stores its results would gain nothing in memory. In the caches it would lose up
 // to a third, because two prefetches would ask for each line (measured on Zen 3).
 
