@@ -85,6 +85,7 @@ func main() {
 			windows(b, isa, bytes)
 			if isa == "AVX2" {
 				halves(b)
+				winograd256(b)
 			} else {
 				winograd(b)
 			}

@@ -33,6 +33,7 @@ type winograd struct {
 	// number of rows of tiles in a unit, and number of units in a group
 	unit, units int
 	lanes       int // number of tiles in a unit, rounded up to whole panels
+	pitch       int // distance between the transformed tiles of two channels
 	// distances between the 16 matrices of weights, of tiles, and of products
 	apartU, apartV, apartM int
 	chunks                 []winogradChunk
@@ -50,6 +51,8 @@ type winogradChunk struct {
 
 // winogradKernel holds a variant's transforms. cpu/_gen/gemm describes their parameters.
 type winogradKernel struct {
+	// number of elements after a row of tiles that source may write
+	overrun int
 	source  func(dst *float32, apart, ldd int, rows *[4]uintptr, steps *[4]int, masks *[5]uint16, ahead, k int, seen *[32]float32)
 	weights func(dst *float32, apart int, src *float32, tap, k int)
 	result  func(dst *float32, pitch, distance int, src *float32, apart, lds int, masks *[4]uint16, k int)
@@ -167,9 +170,10 @@ func (j *winograd) prepare() {
 	}
 	j.units = ceil(all, j.unit)
 	j.lanes = ceil(j.unit*j.tiles[1], width) * width
+	j.pitch = j.lanes + j.win.overrun
 	// These distances are not powers of two. The 16 matrices therefore use different sets of the
 	// cache.
-	j.apartU, j.apartV, j.apartM = (j.channels+1)*j.kern.stride, j.channels*j.lanes+16, j.kern.height*j.lanes+16
+	j.apartU, j.apartV, j.apartM = (j.channels+1)*j.kern.stride, j.channels*j.pitch+16, j.kern.height*j.lanes+16
 	j.chunks = make([]winogradChunk, ceil(j.tiles[1], winogradLanes))
 	for i := range j.chunks {
 		c := &j.chunks[i]
@@ -254,7 +258,7 @@ func (j *winograd) task(i int) {
 				kc, how := min(block, j.channels-k0), min(k0, 1)
 				a := &u[f*j.apartU+k0*stride]
 				for lane := 0; lane < all; lane += width {
-					micro(kc, a, &l.v[f*j.apartV+k0*j.lanes+lane], j.lanes, &l.m[f*j.apartM+lane], j.lanes, width, how)
+					micro(kc, a, &l.v[f*j.apartV+k0*j.pitch+lane], j.pitch, &l.m[f*j.apartM+lane], j.lanes, width, how)
 				}
 			}
 		}
@@ -325,7 +329,7 @@ func (j *winograd) source(l *winogradLocal, g, r, lane int) {
 				rows[k], steps[k] = base+uintptr(4*(y*j.in[1]+2*winogradLanes*i-j.before[1])), plane
 			}
 		}
-		j.win.source(&l.v[lane+winogradLanes*i], j.apartV, j.lanes, &rows, &steps, &j.chunks[i].source, 2*j.in[1], j.channels, &l.seen)
+		j.win.source(&l.v[lane+winogradLanes*i], j.apartV, j.pitch, &rows, &steps, &j.chunks[i].source, 2*j.in[1], j.channels, &l.seen)
 	}
 }
 
