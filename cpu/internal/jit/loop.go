@@ -125,6 +125,8 @@ type compiler struct {
 	step         int    // position in the list of instructions of the current one
 	spilled      int    // number of spill slots in use
 	accumulators []uint8
+	unrolled     bool // whether the compiler is writing several vectors of a fold
+	vectorAt     int  // number of vectors between the index at and the start of the iteration
 	chains       map[int32]chain
 	inner        []bool    // for each instruction, whether it belongs to a chain of remainder steps
 	short        *shortcut // shorter body of the loop; nil if there is none
@@ -161,6 +163,7 @@ func translate(l *Loop) ([]byte, int) {
 		c.beginFold()
 	}
 	c.zero(at)
+	c.unrollFold()
 	c.compare(at, whole)
 	none := c.jump(aboveEqual)
 	again := len(c.code)
