@@ -168,7 +168,7 @@ func (c *compiler) combineLanes(r, x, y uint8, length int) {
 	p := either(float, addFloat, addInt)
 	switch k := c.Fold.Kind; {
 	case !c.wide && size == 8 && !float && k == Prod:
-		c.mulLong(r, x, y, length)
+		c.mulLong(r, x, y, c.temp(), c.temp(), length)
 		return
 	case !c.wide && size == 8 && !float && k >= Max:
 		c.extremeLong(r, x, y, k == Max, signed, length)
