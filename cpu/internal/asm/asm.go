@@ -151,16 +151,31 @@ func FillI64(dst []int64, v int64) { fill(dst, v) }
 
 // IotaU32 computes dst[i] = start + i, wrapping.
 func IotaU32(dst []uint32, start uint32) {
-	for i := range dst {
-		dst[i] = start + uint32(i)
+	for n := 0; n < len(dst); n += len(ramp32) {
+		part := dst[n:min(n+len(ramp32), len(dst))]
+		FillU32(part, start+uint32(n))
+		AddU32(part, part, ramp32[:len(part)])
 	}
 }
 
 // IotaI64 computes dst[i] = start + i, wrapping.
 func IotaI64(dst []int64, start int64) {
-	for i := range dst {
-		dst[i] = start + int64(i)
+	for n := 0; n < len(dst); n += len(ramp64) {
+		part := dst[n:min(n+len(ramp64), len(dst))]
+		FillI64(part, start+int64(n))
+		AddI64(part, part, ramp64[:len(part)])
 	}
+}
+
+// ramp32 and ramp64 are the numbers from 0 on. Adding them to a start runs in vectors.
+var ramp32, ramp64 = ramp[uint32](), ramp[int64]()
+
+func ramp[T uint32 | int64]() *[1024]T {
+	var r [1024]T
+	for i := range r {
+		r[i] = T(i)
+	}
+	return &r
 }
 
 // AsU32 reads the bits of a block's elements as uint32. The result shares the memory of x.

@@ -94,6 +94,8 @@ var (
 	chooseBy   = opcode{3, 1, 0, 0x02}
 	shuffleTwo = opcode{1, 0, 0, 0xc6} // takes two 32-bit lanes of each operand by an immediate
 	testAll    = opcode{2, 1, 0, 0x17} // sets the zero flag if no bit is set
+	// rearranges quarters of 64 bits by an immediate
+	permuteQuarters = opcode{3, 1, 1, 0x00}
 )
 
 // converts holds the instructions that convert numbers to another type. Conversions from floats to

@@ -125,6 +125,9 @@ type compiler struct {
 	step         int    // position in the list of instructions of the current one
 	spilled      int    // number of spill slots in use
 	accumulators []uint8
+	unrolled     bool     // whether the compiler is writing several vectors of a fold
+	later        []func() // write rarely needed code after the end of the loop
+	vectorAt     int      // number of vectors between the index at and the start of the iteration
 	chains       map[int32]chain
 	inner        []bool    // for each instruction, whether it belongs to a chain of remainder steps
 	short        *shortcut // shorter body of the loop; nil if there is none
@@ -161,6 +164,7 @@ func translate(l *Loop) ([]byte, int) {
 		c.beginFold()
 	}
 	c.zero(at)
+	c.unrollFold()
 	c.compare(at, whole)
 	none := c.jump(aboveEqual)
 	again := len(c.code)
@@ -186,11 +190,13 @@ func translate(l *Loop) ([]byte, int) {
 		for i := range n {
 			c.addMemory(pointers[i], strides, int32(8*i))
 		}
-		c.bytes(0xe9)
-		c.word(uint32(int32(row - len(c.code) - 4)))
+		c.jumpTo(row)
 		end()
 	}
 	c.bytes(0xc5, 0xf8, 0x77, 0xc3) // VZEROUPPER and RET
+	for _, write := range c.later {
+		write()
+	}
 	return c.finish(), 64 * c.spilled
 }
 
@@ -373,6 +379,10 @@ func (c *compiler) trace() {
 		if s, ok := c.chains[i]; ok {
 			use(s.r, k)
 			use(s.y, k)
+			if s.second {
+				use(s.float, k)
+				c.values[s.ends[0]].definedAt = k
+			}
 			continue
 		}
 		for n, o := range [3]int32{in.A, in.B, in.C} {
@@ -433,7 +443,11 @@ func (c *compiler) hoist() {
 			busiest = max(busiest, live[k])
 		}
 	}
-	room := c.registers - busiest - temporaries - c.countAccumulators() - c.countOrders()
+	room := c.registers - busiest - temporaries
+	if c.lanes == 4 {
+		room = c.registers - busiest - longTemporaries
+	}
+	room -= c.countAccumulators() - c.countOrders()
 	for room > 0 && len(list) > 0 {
 		best := 0
 		for k, i := range list {
