@@ -117,6 +117,12 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 			}
 		}
 	}
+	mask := c.lanes(k)
+	return func(m operand.Mem, v reg.VecVirtual) { c.VMASKMOVPS(m, mask, v) }
+}
+
+// lanes returns a mask of AVX2 for the first k elements of a vector. It changes k.
+func (c *ctx) lanes(k reg.GPVirtual) reg.VecVirtual {
 	// The table has a vector of ones followed by a vector of zeros. A mask is a load from the table
 	// at an offset between them.
 	if c.window == nil {
@@ -136,7 +142,7 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 	c.SHLQ(operand.U8(map[int]int{4: 2, 8: 3}[c.t.size()]), k)
 	c.SUBQ(k, at)
 	c.VMOVUPS(operand.Mem{Base: at}, mask)
-	return func(m operand.Mem, v reg.VecVirtual) { c.VMASKMOVPS(m, mask, v) }
+	return mask
 }
 
 // sum adds the lanes of v and stores the result. It adds the upper half to the lower half until one

@@ -17,8 +17,11 @@ type direct[T float] struct {
 	// rows
 	one, two []directKernel[T]
 	row      directKernel[T] // kernel for one row and rowVectors vectors of columns
-	add      func(dst, a, b []T)
-	jobs     sync.Pool
+	// number of vectors of columns of the kernel row, and of columns up to which packing A would
+	// take about as long as the whole product, if its rows are contiguous
+	rowVectors, narrow int
+	add                func(dst, a, b []T)
+	jobs               sync.Pool
 }
 
 const (
@@ -41,8 +44,8 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 		return false
 	}
 	rows, cols, widest, deep := m, n, d.vector, false
-	if a.cs == 1 { // packing A would take about as long as the whole product
-		widest = 2 * d.vector
+	if a.cs == 1 {
+		widest = d.narrow * d.vector
 	}
 	switch {
 	case m*n*k <= directWork:
@@ -53,7 +56,7 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 	case b.cs != 1 || m > 1 && n > widest:
 		return false
 	case m == 1:
-		cols = max(1, directWork/(k*rowVectors*d.vector)) * rowVectors * d.vector
+		cols = max(1, directWork/(k*d.rowVectors*d.vector)) * d.rowVectors * d.vector
 		deep = k >= deepBlocks*d.kern.blockOf(k)
 	default:
 		rows = max(1, directWork/(n*k*directRows)) * directRows
@@ -171,8 +174,8 @@ func (d *direct[T]) block(at part, k0, kc int, a, b, c *operand[T], accumulate b
 		switch {
 		case w <= vector:
 			kernels = d.one
-		case at.m == 1 && b.cs == 1 && at.n-j >= rowVectors*vector:
-			w = rowVectors * vector
+		case at.m == 1 && b.cs == 1 && at.n-j >= d.rowVectors*vector:
+			w = d.rowVectors * vector
 		}
 		from, ldb := b.data[at.b+k0*b.rs+j*b.cs:], b.rs
 		if b.cs != 1 {
@@ -180,10 +183,7 @@ func (d *direct[T]) block(at part, k0, kc int, a, b, c *operand[T], accumulate b
 			from, ldb = l.panel, d.kern.width
 		}
 		for i, h := 0, 0; i < at.m; i += h {
-			most := directRows
-			if w > vector {
-				most = len(d.two) - 1
-			}
+			most := len(kernels) - 1
 			h = ceil(at.m-i, ceil(at.m-i, most))
 			f := d.row
 			if w <= 2*vector {
