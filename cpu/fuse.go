@@ -69,10 +69,25 @@ func fusable(p *expr.Program, f form) bool {
 // bits.
 func avx2Only() bool { return asm.Active() == "avx2" }
 
-// narrow reports whether a loop for AVX2 can run the whole program.
+// narrow reports whether a loop for AVX2 can run the whole program. What is the same for all
+// elements is computed before the loop, so it may have any type.
 func narrow(p *expr.Program) bool {
-	for _, c := range p.Code {
-		if c.Type.Size() > 4 || c.Op.Arity() > 0 && !jit.Can(c, p.Code, true) {
+	varies := make([]bool, len(p.Code))
+	for i, c := range p.Code {
+		varies[i] = c.Op != expr.OpConst && c.Op != expr.OpParam
+		if n := c.Op.Arity(); n > 0 {
+			varies[i] = c.Op == expr.OpPhilox
+			operands := [...]int32{c.A, c.B, c.C}
+			for _, a := range operands[:n] {
+				varies[i] = varies[i] || varies[a]
+			}
+		}
+		if varies[i] && (c.Type.Size() > 4 || c.Op.Arity() > 0 && !jit.Can(c, p.Code, true)) {
+			return false
+		}
+	}
+	for _, o := range p.Outs {
+		if p.Code[o].Type.Size() > 4 {
 			return false
 		}
 	}

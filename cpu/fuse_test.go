@@ -60,6 +60,27 @@ func TestConformanceOfAVX2(t *testing.T) {
 	}
 }
 
+// TestWideScalars checks which programs run as loops of AVX2. Scalars of 64 bits are allowed if
+// they do not meet an element.
+func TestWideScalars(t *testing.T) {
+	x, p := expr.X(0), expr.Param(0, dtype.F64)
+	for _, c := range []struct {
+		name   string
+		e      *expr.Expr
+		result dtype.Type
+		narrow bool
+	}{
+		{"factor", p.Eq(expr.C(0)).Select(expr.C(0), p.Cvt(dtype.F32).Mul(x)), dtype.F32, true},
+		{"sum in float64", p.Mul(x.Cvt(dtype.F64)), dtype.F32, false},
+		{"result of 64 bits", p.Cvt(dtype.I64), dtype.I64, false},
+	} {
+		prog := expr.MustLower([]*expr.Expr{c.e}, []dtype.Type{c.result}, []dtype.Type{dtype.F32}, -1)
+		if narrow(prog) != c.narrow {
+			t.Errorf("%s: runs as a loop of AVX2: %v, want %v", c.name, !c.narrow, c.narrow)
+		}
+	}
+}
+
 // TestLoopsBesideCollector runs compiled loops while the garbage collector runs all the time.
 func TestLoopsBesideCollector(t *testing.T) {
 	calls := 100_000

@@ -3,21 +3,28 @@ package gemm
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
 // TestDirect computes batches of small products with and without packing. The results must be equal
 // bit for bit.
 func TestDirect(t *testing.T) {
-	testDirect(t, F32Batch, func() func() {
-		old := active32().direct
-		active32().direct = nil
-		return func() { active32().direct = old }
-	})
-	testDirect(t, F64Batch, func() func() {
-		old := active64().direct
-		active64().direct = nil
-		return func() { active64().direct = old }
-	})
+	for _, variant := range asm.Variants() {
+		t.Run(variant, func(t *testing.T) {
+			defer asm.Use(variant)()
+			testDirect(t, F32Batch, func() func() {
+				old := active32().direct
+				active32().direct = nil
+				return func() { active32().direct = old }
+			})
+			testDirect(t, F64Batch, func() func() {
+				old := active64().direct
+				active64().direct = nil
+				return func() { active64().direct = old }
+			})
+		})
+	}
 }
 
 func testDirect[T float](t *testing.T, multiply func(batch int, apart [3]int, m, n, k int, a []T, ars, acs int, b []T, brs, bcs int, c []T, crs, ccs int, accumulate bool), off func() func()) {
