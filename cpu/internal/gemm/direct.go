@@ -20,6 +20,10 @@ type direct[T float] struct {
 	// number of vectors of columns of the kernel row, and of columns up to which packing A would
 	// take about as long as the whole product, if its rows are contiguous
 	rowVectors, narrow int
+	// Narrow products with at least tallRows rows may have any B, whose panel each task packs. With
+	// at most flatRows rows, the columns of A may be contiguous instead of its rows. If a number is
+	// 0, such products pack A.
+	tallRows, flatRows int
 	add                func(dst, a, b []T)
 	jobs               sync.Pool
 }
@@ -44,22 +48,26 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 		return false
 	}
 	rows, cols, widest, deep := m, n, d.vector, false
-	if a.cs == 1 {
+	if a.cs == 1 || a.rs == 1 && m <= d.flatRows {
 		widest = d.narrow * d.vector
 	}
+	tall := d.tallRows > 0 && m >= d.tallRows && a.cs == 1
 	switch {
 	case m*n*k <= directWork:
 	case a.cs == 1 && m > d.kern.height && m <= panelRows && n > widest && m*n*k <= panelWork && (b.cs != 1 || m*n*k <= placeWork):
 		// A stays in the second-level cache, and no task writes memory that another reads.
 		cols = 2 * d.vector
 		rows = ceil(m, max(1, min(panelTasks/ceil(n, cols), m/(4*d.kern.height))))
-	case b.cs != 1 || m > 1 && n > widest:
+	case b.cs != 1 && !tall || m > 1 && n > widest:
 		return false
 	case m == 1:
 		cols = max(1, directWork/(k*d.rowVectors*d.vector)) * d.rowVectors * d.vector
 		deep = k >= deepBlocks*d.kern.blockOf(k)
 	default:
 		rows = max(1, directWork/(n*k*directRows)) * directRows
+		if b.cs != 1 {
+			rows = max(rows, d.tallRows)
+		}
 		deep = k >= deepBlocks*d.kern.blockOf(k)
 	}
 	tasks := ceil(m, rows) * ceil(n, cols)
