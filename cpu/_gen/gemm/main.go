@@ -76,6 +76,11 @@ func main() {
 					window = c.window
 				}
 			}
+			if isa == "AVX2" {
+				c := &ctx{Context: b, t: t, window: window}
+				rowDots(c)
+				window = c.window
+			}
 		}
 		if bytes := map[string]int{"AVX2": 32, "AVX512": 64}[isa]; bytes > 0 {
 			transposeF32(b, fmt.Sprintf("transpose%dF32%s", bytes/4, isa), "float32", bytes)

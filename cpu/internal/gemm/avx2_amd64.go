@@ -102,6 +102,13 @@ func dots4x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float
 //go:noescape
 func dots4x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
+// rowDotsF32AVX2 computes, for j < n, a multiple of 4, out[j] = Σ a[p] * b[j*ldb+p] over p < k,
+// fused, in 8 sums
+// by p mod 8 that are added in halves.
+//
+//go:noescape
+func rowDotsF32AVX2(k int, a *float32, b *float32, ldb int, n int, out *float32)
+
 // micro1F64AVX2 computes, for r < 1 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
 // and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 8.
@@ -199,6 +206,13 @@ func dots4x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float
 //
 //go:noescape
 func dots4x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
+
+// rowDotsF64AVX2 computes, for j < n, a multiple of 4, out[j] = Σ a[p] * b[j*ldb+p] over p < k,
+// fused, in 4 sums
+// by p mod 4 that are added in halves.
+//
+//go:noescape
+func rowDotsF64AVX2(k int, a *float64, b *float64, ldb int, n int, out *float64)
 
 // transpose8F32AVX2 computes dst[p*ldd+r] = src[rows[r]+p] for r < 8 and p < k, where k is a
 // multiple of 4.

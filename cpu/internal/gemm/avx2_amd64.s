@@ -1666,6 +1666,124 @@ sum:
 	VZEROUPPER
 	RET
 
+// func rowDotsF32AVX2(k int, a *float32, b *float32, ldb int, n int, out *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·rowDotsF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ    k+0(FP), AX
+	MOVQ    a+8(FP), CX
+	MOVQ    ldb+24(FP), DX
+	SHLQ    $0x02, DX
+	MOVQ    n+32(FP), BX
+	MOVQ    out+40(FP), SI
+	MOVQ    b+16(FP), DI
+	LEAQ    (DI)(DX*1), R8
+	LEAQ    (R8)(DX*1), R9
+	LEAQ    (R9)(DX*1), R10
+	SHLQ    $0x02, DX
+	MOVQ    AX, R11
+	ANDQ    $+7, R11
+	SUBQ    R11, AX
+	SHLQ    $0x02, AX
+	MOVQ    R11, R12
+	LEAQ    window<>+32(SB), R13
+	SHLQ    $0x02, R12
+	SUBQ    R12, R13
+	VMOVUPS (R13), Y0
+
+columns:
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	XORQ   R13, R13
+	MOVQ   DX, R14
+
+loop:
+	LEAQ        64(R13), R12
+	CMPQ        R12, AX
+	JG          last
+	PREFETCHT0  (DI)(R14*1)
+	PREFETCHT0  (R8)(R14*1)
+	PREFETCHT0  (R9)(R14*1)
+	PREFETCHT0  (R10)(R14*1)
+	VMOVUPS     (CX)(R13*1), Y5
+	VMOVUPS     (DI)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y1
+	VMOVUPS     (R8)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y2
+	VMOVUPS     (R9)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y3
+	VMOVUPS     (R10)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y4
+	VMOVUPS     32(CX)(R13*1), Y5
+	VMOVUPS     32(DI)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y1
+	VMOVUPS     32(R8)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y2
+	VMOVUPS     32(R9)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y3
+	VMOVUPS     32(R10)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y4
+	ADDQ        $+64, R14
+	ADDQ        $+64, R13
+	JMP         loop
+
+last:
+	CMPQ        R13, AX
+	JGE         rest
+	VMOVUPS     (CX)(R13*1), Y5
+	VMOVUPS     (DI)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y1
+	VMOVUPS     (R8)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y2
+	VMOVUPS     (R9)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y3
+	VMOVUPS     (R10)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y4
+	ADDQ        $+32, R13
+
+rest:
+	TESTQ       R11, R11
+	JEQ         sum
+	VMASKMOVPS  (CX)(R13*1), Y0, Y5
+	VMASKMOVPS  (DI)(R13*1), Y0, Y6
+	VFMADD231PS Y6, Y5, Y1
+	VMASKMOVPS  (R8)(R13*1), Y0, Y6
+	VFMADD231PS Y6, Y5, Y2
+	VMASKMOVPS  (R9)(R13*1), Y0, Y6
+	VFMADD231PS Y6, Y5, Y3
+	VMASKMOVPS  (R10)(R13*1), Y0, Y6
+	VFMADD231PS Y6, Y5, Y4
+
+sum:
+	VEXTRACTF128 $0x01, Y1, X5
+	VADDPS       X5, X1, X1
+	VEXTRACTF128 $0x01, Y2, X5
+	VADDPS       X5, X2, X2
+	VEXTRACTF128 $0x01, Y3, X5
+	VADDPS       X5, X3, X3
+	VEXTRACTF128 $0x01, Y4, X5
+	VADDPS       X5, X4, X4
+	VUNPCKHPD    X2, X1, X5
+	VUNPCKLPD    X2, X1, X1
+	VADDPS       X5, X1, X1
+	VUNPCKHPD    X4, X3, X2
+	VUNPCKLPD    X4, X3, X3
+	VADDPS       X2, X3, X3
+	VSHUFPS      $0xdd, X3, X1, X2
+	VSHUFPS      $0x88, X3, X1, X1
+	VADDPS       X2, X1, X1
+	VMOVUPS      X1, (SI)
+	ADDQ         $+16, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	ADDQ         DX, R10
+	SUBQ         $+4, BX
+	JNE          columns
+	VZEROUPPER
+	RET
+
 // func micro1F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
 // int)
 // Requires: AVX, FMA3, MMX+
@@ -3267,6 +3385,122 @@ sum:
 	VPERMILPD    $0x01, X7, X0
 	VADDPD       X0, X7, X7
 	VMOVSD       X7, 56(R8)
+	VZEROUPPER
+	RET
+
+// func rowDotsF64AVX2(k int, a *float64, b *float64, ldb int, n int, out *float64)
+// Requires: AVX, FMA3, MMX+
+TEXT ·rowDotsF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ    k+0(FP), AX
+	MOVQ    a+8(FP), CX
+	MOVQ    ldb+24(FP), DX
+	SHLQ    $0x03, DX
+	MOVQ    n+32(FP), BX
+	MOVQ    out+40(FP), SI
+	MOVQ    b+16(FP), DI
+	LEAQ    (DI)(DX*1), R8
+	LEAQ    (R8)(DX*1), R9
+	LEAQ    (R9)(DX*1), R10
+	SHLQ    $0x02, DX
+	MOVQ    AX, R11
+	ANDQ    $+3, R11
+	SUBQ    R11, AX
+	SHLQ    $0x03, AX
+	MOVQ    R11, R12
+	LEAQ    window<>+32(SB), R13
+	SHLQ    $0x03, R12
+	SUBQ    R12, R13
+	VMOVUPS (R13), Y0
+
+columns:
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	XORQ   R13, R13
+	MOVQ   DX, R14
+
+loop:
+	LEAQ        64(R13), R12
+	CMPQ        R12, AX
+	JG          last
+	PREFETCHT0  (DI)(R14*1)
+	PREFETCHT0  (R8)(R14*1)
+	PREFETCHT0  (R9)(R14*1)
+	PREFETCHT0  (R10)(R14*1)
+	VMOVUPS     (CX)(R13*1), Y5
+	VMOVUPS     (DI)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y1
+	VMOVUPS     (R8)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y2
+	VMOVUPS     (R9)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y3
+	VMOVUPS     (R10)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y4
+	VMOVUPS     32(CX)(R13*1), Y5
+	VMOVUPS     32(DI)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y1
+	VMOVUPS     32(R8)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y2
+	VMOVUPS     32(R9)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y3
+	VMOVUPS     32(R10)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y4
+	ADDQ        $+64, R14
+	ADDQ        $+64, R13
+	JMP         loop
+
+last:
+	CMPQ        R13, AX
+	JGE         rest
+	VMOVUPS     (CX)(R13*1), Y5
+	VMOVUPS     (DI)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y1
+	VMOVUPS     (R8)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y2
+	VMOVUPS     (R9)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y3
+	VMOVUPS     (R10)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y4
+	ADDQ        $+32, R13
+
+rest:
+	TESTQ       R11, R11
+	JEQ         sum
+	VMASKMOVPS  (CX)(R13*1), Y0, Y5
+	VMASKMOVPS  (DI)(R13*1), Y0, Y6
+	VFMADD231PD Y6, Y5, Y1
+	VMASKMOVPS  (R8)(R13*1), Y0, Y6
+	VFMADD231PD Y6, Y5, Y2
+	VMASKMOVPS  (R9)(R13*1), Y0, Y6
+	VFMADD231PD Y6, Y5, Y3
+	VMASKMOVPS  (R10)(R13*1), Y0, Y6
+	VFMADD231PD Y6, Y5, Y4
+
+sum:
+	VEXTRACTF128 $0x01, Y1, X5
+	VADDPD       X5, X1, X1
+	VEXTRACTF128 $0x01, Y2, X5
+	VADDPD       X5, X2, X2
+	VEXTRACTF128 $0x01, Y3, X5
+	VADDPD       X5, X3, X3
+	VEXTRACTF128 $0x01, Y4, X5
+	VADDPD       X5, X4, X4
+	VUNPCKHPD    X2, X1, X5
+	VUNPCKLPD    X2, X1, X1
+	VADDPD       X5, X1, X1
+	VUNPCKHPD    X4, X3, X2
+	VUNPCKLPD    X4, X3, X3
+	VADDPD       X2, X3, X3
+	VMOVUPS      X1, (SI)
+	VMOVUPS      X3, 16(SI)
+	ADDQ         $+32, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	ADDQ         DX, R10
+	SUBQ         $+4, BX
+	JNE          columns
 	VZEROUPPER
 	RET
 
