@@ -228,8 +228,12 @@ func (c *compiler) prologue() {
 	}
 	for i := range c.values {
 		if v := &c.values[i]; v.hoisted {
-			v.reg = c.take(int32(i))
-			c.fill(v, uint8(v.reg))
+			if c.Code[i].Type == dtype.Bool {
+				c.truthVector(int32(i))
+			} else {
+				v.reg = c.take(int32(i))
+				c.fill(v, uint8(v.reg))
+			}
 			c.pinned = 0
 		}
 	}
@@ -429,9 +433,7 @@ func (c *compiler) hoist() {
 			continue
 		}
 		if v.from == constant || v.from == same {
-			if c.Code[i].Type != dtype.Bool {
-				list = append(list, int32(i))
-			}
+			list = append(list, int32(i))
 			continue
 		}
 		first := int(v.uses[0]) // a value from memory is loaded at its first use
