@@ -125,9 +125,9 @@ type compiler struct {
 	step         int    // position in the list of instructions of the current one
 	spilled      int    // number of spill slots in use
 	accumulators []uint8
-	unrolled     bool     // whether the compiler is writing several vectors of a fold
+	unrolled     bool     // whether the compiler is writing several vectors of an iteration
 	later        []func() // write rarely needed code after the end of the loop
-	vectorAt     int      // number of vectors between the index at and the start of the iteration
+	vectorAt     int      // number of the vector in the iteration
 	chains       map[int32]chain
 	inner        []bool    // for each instruction, whether it belongs to a chain of remainder steps
 	short        *shortcut // shorter body of the loop; nil if there is none
@@ -164,7 +164,7 @@ func translate(l *Loop) ([]byte, int) {
 		c.beginFold()
 	}
 	c.zero(at)
-	c.unrollFold()
+	c.unroll()
 	c.compare(at, whole)
 	none := c.jump(aboveEqual)
 	again := len(c.code)
