@@ -63,24 +63,41 @@ func (l *Loop) CanFold() bool {
 	return !l.AVX2 || t != dtype.F32 || f.Kind >= Max || f.Short || f.Columns || !l.has64()
 }
 
-// sizeTruths finds the size of the lanes that hold each truth value.
+// sizeTruths finds the size of the lanes that hold each truth value. A value that the loop does not
+// compute gets the size that its first use needs.
 func (c *compiler) sizeTruths() {
-	for i := range c.values {
-		c.values[i].truth = 32 / c.lanes
+	truth := func(i int32) *value { return &c.values[c.values[i].root] }
+	need := func(i int32, size int) {
+		if v := truth(i); v.truth == 0 {
+			v.truth = size
+		}
 	}
 	for _, i := range c.Steps {
 		in := c.Code[i]
-		from := in.A
-		if in.Op == expr.OpSelect {
-			from = in.B
+		operands := []int32{in.A, in.B, in.C}[:in.Op.Arity()]
+		if c.Code[in.A].Type != dtype.Bool {
+			c.values[i].truth = c.Code[in.A].Type.Size()
+			continue
 		}
-		switch t := c.Code[from].Type; {
-		case in.Type != dtype.Bool:
-		case t == dtype.Bool:
-			c.values[i].truth = c.values[c.values[from].root].truth
-		default:
-			c.values[i].truth = t.Size()
+		size := in.Type.Size()
+		if in.Type == dtype.Bool {
+			size = 0
+			for _, o := range operands {
+				size = max(size, truth(o).truth)
+			}
+			if size == 0 {
+				size = 32 / c.lanes
+			}
+			c.values[i].truth = size
 		}
+		for _, o := range operands {
+			if c.Code[o].Type == dtype.Bool {
+				need(o, size)
+			}
+		}
+	}
+	for i := range c.values {
+		need(int32(i), 4)
 	}
 }
 

@@ -125,9 +125,9 @@ type compiler struct {
 	step         int    // position in the list of instructions of the current one
 	spilled      int    // number of spill slots in use
 	accumulators []uint8
-	unrolled     bool     // whether the compiler is writing several vectors of a fold
+	unrolled     bool     // whether the compiler is writing several vectors of an iteration
 	later        []func() // write rarely needed code after the end of the loop
-	vectorAt     int      // number of vectors between the index at and the start of the iteration
+	vectorAt     int      // number of the vector in the iteration
 	chains       map[int32]chain
 	inner        []bool    // for each instruction, whether it belongs to a chain of remainder steps
 	short        *shortcut // shorter body of the loop; nil if there is none
@@ -164,7 +164,7 @@ func translate(l *Loop) ([]byte, int) {
 		c.beginFold()
 	}
 	c.zero(at)
-	c.unrollFold()
+	c.unroll()
 	c.compare(at, whole)
 	none := c.jump(aboveEqual)
 	again := len(c.code)
@@ -228,8 +228,12 @@ func (c *compiler) prologue() {
 	}
 	for i := range c.values {
 		if v := &c.values[i]; v.hoisted {
-			v.reg = c.take(int32(i))
-			c.fill(v, uint8(v.reg))
+			if c.Code[i].Type == dtype.Bool {
+				c.truthVector(int32(i))
+			} else {
+				v.reg = c.take(int32(i))
+				c.fill(v, uint8(v.reg))
+			}
 			c.pinned = 0
 		}
 	}
@@ -429,9 +433,7 @@ func (c *compiler) hoist() {
 			continue
 		}
 		if v.from == constant || v.from == same {
-			if c.Code[i].Type != dtype.Bool {
-				list = append(list, int32(i))
-			}
+			list = append(list, int32(i))
 			continue
 		}
 		first := int(v.uses[0]) // a value from memory is loaded at its first use
