@@ -275,7 +275,7 @@ func (c *compiler) address(i, size int, repeated bool) operand {
 		c.load(spare, regs, int32(8*c.number(i)))
 	}
 	if !repeated {
-		m.index = at
+		m.index, m.disp = at, int32(c.vectorAt*c.lanes*size)
 		for s := size; s > 1; s /= 2 {
 			m.scale++
 		}

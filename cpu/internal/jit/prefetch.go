@@ -41,7 +41,7 @@ func (c *compiler) prefetches() {
 			return
 		}
 		m := c.address(i, size, false)
-		m.disp = ahead
+		m.disp += ahead
 		c.prefetch(op, m)
 	}
 	for i, l := range c.Loads {
