@@ -68,8 +68,8 @@ func ExampleOptimizer() {
 	// [0.5 0.75]
 }
 
-// skipping is a user's optimizer that can skip a step on the device. The tensor found is 1 if a
-// gradient is infinite or NaN, else 0.
+// skipping is a user's optimizer that can skip a step on the device. Its method StepUnless gets a
+// tensor that is 1 if a gradient is infinite or NaN, else 0.
 type skipping struct{ plain }
 
 func (p skipping) StepUnless(found *tensor.Tensor) {

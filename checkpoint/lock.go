@@ -90,8 +90,8 @@ func (l *lock) acquire(patience time.Duration) error {
 	}
 }
 
-// sign writes into the lock file which process has the lock, for the errors of other processes. If
-// this fails, for example on a full disk, the error is ignored.
+// sign records in the lock file that this process has the lock. The errors of other processes can
+// then name it. If the write fails, for example on a full disk, the error is ignored.
 func (l *lock) sign() {
 	host, err := os.Hostname()
 	if err != nil {

@@ -49,8 +49,9 @@ func inWords(p *expr.Program) *expr.Program {
 	return expr.MustLower([]*expr.Expr{e[p.Outs[0]]}, []dtype.Type{dtype.I32}, in, -1)
 }
 
-// truth computes a program of truth values, four at a time. It does nothing and returns false if
-// there is no such program or an operand is not contiguous.
+// truth runs p on truth values, four at a time, as the program that inWords makes of it. If inWords
+// makes none, or if the operands do not suit, truth does nothing and returns false. An operand does
+// not suit if it is not contiguous, for example.
 func (d *Device) truth(p *expr.Program, outs, ins []device.View) bool {
 	const operands = 4
 	n := outs[0].Size()

@@ -2,8 +2,8 @@
 // needs nothing installed but NVIDIA's driver. On a machine without that driver it can run them on
 // emulated GPUs (FLAMBEAU_CUDA=emulate).
 //
-// A program that trains only has to import this package. The rest of its code uses packages tensor
-// and nn:
+// To train on a GPU, a program needs no more than an import of this package. The rest of its code
+// uses packages tensor and nn:
 //
 //	import _ "github.com/flambeau-go/flambeau/cuda"
 //
@@ -44,8 +44,8 @@
 //   - Map returns the bits of [expr.Program.Eval]. Every operation returns the same bits on every
 //     run.
 //   - When Upload or Download returns, it is done with the program's host memory. Upload first
-//     copies to page-locked memory of the library, up to 4 MiB for each GPU. Download waits
-//     for the data.
+//     copies ordinary memory to page-locked memory of the library, up to 4 MiB for each GPU.
+//     Download waits for the data.
 //   - All methods are safe for concurrent use. They never leave a goroutine locked to a thread.
 //
 // # The names of torch.cuda

@@ -25,8 +25,8 @@ type mover struct {
 // unpinned limits the log to one message about an ignored Pin in a process.
 var unpinned sync.Once
 
-// withoutPin returns the text of Loader.Note: Pin is ignored, and why. Its first call also logs the
-// text.
+// withoutPin returns a text for Loader.Note, which says that Pin is ignored and why. The first call
+// in a process also logs the text.
 func withoutPin(why string) string {
 	note := "data: Pin is ignored: " + why
 	unpinned.Do(func() { log.Print(note) })

@@ -52,9 +52,9 @@ func (w *Weighing) Plain() bool { return w.Lengths.Absent() && w.Mask.Absent() &
 // Attention sets Out [batch, heads, queries, values] to softmax(Scale·Q·Kᵀ + mask)·V. Q is [batch,
 // heads, queries, features], K [batch, heads/g, keys, features] and V [batch, heads/g, keys,
 // values]: g neighbouring heads of queries share one head of keys. The weights are computed block
-// by block: the matrix of all weights is never in memory. All views have the same floating-point
-// type, and none has a negative stride. For 16-bit types, products and sums are computed in
-// float32.
+// by block: the matrix of all weights is never in memory. Out, Q, K and V have the same
+// floating-point type, and none of them has a negative stride. For 16-bit types, products and sums
+// are computed in float32.
 //
 // LSE is a contiguous view of shape [batch, heads, queries], in the type in which Out is computed.
 // For each query, LSE gets the logarithm of the sum of exponentials of the query's scores, or +Inf

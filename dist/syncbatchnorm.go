@@ -43,8 +43,8 @@ type batchRanks struct {
 	layer string
 }
 
-// operand returns a description for errors: the layer's name, and which of its values a collective
-// reduces.
+// operand describes the operand of a collective for errors: which values it holds, and the layer's
+// name if there is one.
 func (r *batchRanks) operand(values string) string {
 	if r.layer == "" {
 		return values

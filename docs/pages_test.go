@@ -66,7 +66,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// pages returns the paths of the README and of all pages below this folder.
+// pages returns the paths of the README, of the examples' README and of all pages below this
+// folder.
 func pages(t *testing.T) []string {
 	list := []string{"../README.md", "../examples/README.md"}
 	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {

@@ -22,7 +22,7 @@ import (
 //
 //	fmt.Println(nn.Describe(model))
 func Describe(m any) string {
-	// m is a layer passed by value, such as nn.ReLU{}
+	// if m is a layer passed by value, such as nn.ReLU{}, describe a copy of it through a pointer
 	if v := reflect.ValueOf(m); v.Kind() == reflect.Struct {
 		p := reflect.New(v.Type())
 		p.Elem().Set(v)

@@ -44,8 +44,8 @@ func GradOutput(g *Tensor) GradOption { return func(o *gradOptions) { o.seed = g
 func AllowUnused() GradOption { return func(o *gradOptions) { o.unused = true } }
 
 // Also makes differentiation start from y too. Ops on which several results depend are
-// differentiated only once. Also is torch.autograd.backward of a list. g is the gradient of y. A
-// nil g stands for 1, and y must then be a scalar.
+// differentiated only once. This corresponds to torch.autograd.backward with a list of tensors. g
+// is the gradient of y. A nil g stands for 1, and y must then be a scalar.
 func Also(y, g *Tensor) GradOption {
 	return func(o *gradOptions) { o.more = append(o.more, start{y, g}) }
 }

@@ -142,8 +142,8 @@ func TestConvMemory(t *testing.T) {
 	}
 }
 
-// TestConvParts checks that a convolution with large columns processes the batch in parts, with the
-// same results.
+// TestConvParts checks convolutions whose columns are so large that the batch is processed in
+// parts. The result and the gradients must equal those of the samples one by one, up to rounding.
 func TestConvParts(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		o := tensor.ConvOptions{Padding: []int{1}}

@@ -1,5 +1,6 @@
-// Command platforms type-checks packages and everything that they import from source, for each of
-// the given platforms. A compiler would find the same mistakes, but takes many times as long.
+// Command platforms type-checks packages, and everything that they import, for each of the given
+// platforms. It reads their source. A compiler would find the same mistakes, but takes many times
+// as long.
 package main
 
 import (

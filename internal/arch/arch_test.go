@@ -174,7 +174,7 @@ type Error struct{}
 // Raised is there.
 func (*Error) Raised() {}
 
-// A BadError lacks it, as does a SizeError.
+// A BadError lacks the method Raised, as does a SizeError.
 type BadError struct{}
 
 // A SizeError is a number.

@@ -8,14 +8,15 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// idleLimit is the longest pause between two cleanups of a garbage collection, while the
-// out-of-memory ladder waits for them. After a longer pause the ladder goes on with more expensive
-// steps. Before the ladder fails it waits again, up to Options.CollectWait.
+// idleLimit is how long the out-of-memory ladder waits for the next cleanup of a garbage
+// collection. If none comes in this time, the ladder goes on with more expensive steps. Before the
+// ladder fails it waits again, until Options.CollectWait has passed since the collection.
 const idleLimit = 2 * time.Millisecond
 
 // collections is the largest number of garbage collections for one request. The ladder starts
-// another collection only if other goroutines took all blocks that the previous one freed. Those
-// goroutines soon wait for the ladder too, so a few collections suffice.
+// another collection only if the previous one freed blocks, and none of them served the request.
+// Other goroutines may have taken them. Those soon wait for the ladder too, so a few collections
+// suffice.
 const collections = 8
 
 // climb runs the out-of-memory ladder for a request that neither the cache nor the backing could

@@ -22,8 +22,8 @@ func emulated(t *testing.T) *cuda.Device {
 	return devices[0]
 }
 
-// someOps selects a few ops of each kind. With the race detector emulation is even slower, so the
-// tests run only these ops.
+// someOps selects a few ops of each kind. With -short the tests run only these. CI uses -short
+// together with the race detector, which makes emulation even slower.
 var someOps = regexp.MustCompile(`^(add|gelu|sum|argmax|matmul|softmax|cross_entropy|gather|embedding|cast|reshape|copy|dropout)`).MatchString
 
 // TestCUDA runs the tests of all ops on an emulated GPU.

@@ -21,8 +21,8 @@ func plain(i inst) lowering {
 	}}
 }
 
-// one returns the lowering of a kernel that consists of one instruction on a. The argument size is
-// the size of a lane of the result in bytes.
+// one returns the lowering of a kernel that applies a single instruction to its operand. Each lane
+// of the result has size bytes.
 func one(size int, i inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		o := c.vec(c.lanes * size)
@@ -31,8 +31,8 @@ func one(size int, i inst) lowering {
 	}}
 }
 
-// withConst returns the lowering of a kernel that consists of one bitwise instruction on a and a
-// constant.
+// withConst returns the lowering of a kernel that applies one bitwise instruction to its operand
+// and a constant.
 func withConst(op byte, k constant) lowering {
 	return lowering{consts: []constant{k}, f: func(c *ctx, v, k vecs) reg.VecVirtual { return c.bitwise(op, v[0], k[0]) }}
 }

@@ -258,8 +258,8 @@ func (w *segments) fold(acc []*ptx.Var, start, end ptx.Value, load func(i ptx.Va
 	w.For(tail, end, num(1), func(i ptx.Value, _ ptx.Loop) { combine(load(i)) })
 }
 
-// combinePart combines the part of a run that starts at the index of this group of threads. If no
-// part starts there, the group returns.
+// combinePart combines one part of a run: the part that starts at position p, which this group of
+// threads handles. If no part starts there, the group returns.
 func (w *segments) combinePart() {
 	group, lane := w.ThreadID(0).Div(num(w.group)), w.ThreadID(0).And(num(w.group-1))
 	p := w.BlockID(0).Mad(num(mapThreads/w.group), group)
