@@ -69,14 +69,32 @@ func fusable(p *expr.Program, f form) bool {
 // bits.
 func avx2Only() bool { return asm.Active() == "avx2" }
 
-// narrow reports whether a loop for AVX2 can run the whole program.
+// narrow reports whether loops for AVX2 can run the program. Kernels may compute random words and
+// convert the index, so these may have operands of 64 bits.
 func narrow(p *expr.Program) bool {
 	for _, c := range p.Code {
-		if c.Type.Size() > 4 || c.Op.Arity() > 0 && !jit.Can(c, p.Code, true) {
+		if c.Op.Arity() > 0 && !jit.Can(c, p.Code, true) && !fromIndex(c, p.Code) {
+			return false
+		}
+		if c.Type.Size() > 4 && c.Op != expr.OpParam && c.Op != expr.OpIndex {
+			return false
+		}
+	}
+	for _, o := range p.Outs {
+		if p.Code[o].Type.Size() > 4 {
 			return false
 		}
 	}
 	return true
+}
+
+// fromIndex reports whether instruction c computes random words from params and the index, or
+// converts the index.
+func fromIndex(c expr.Instr, code []expr.Instr) bool {
+	if c.Op == expr.OpCvt {
+		return code[c.A].Op == expr.OpIndex
+	}
+	return c.Op == expr.OpPhilox && code[c.A].Op == expr.OpParam && code[c.B].Op == expr.OpParam && code[c.C].Op == expr.OpIndex
 }
 
 // maskBits is the maximum number of operands of a plan. A plan describes each operand by one bit of
@@ -169,14 +187,14 @@ func (f *fusion) divide() {
 			outside[i] = true
 			continue
 		}
-		if jit.Can(c, code, false) {
+		if jit.Can(c, code, avx2Only()) {
 			last := len(f.loops) - 1
 			f.segment[i] = last
 			f.loops[last] = append(f.loops[last], int32(i))
 			continue
 		}
 		s := f.kernel(int32(i))
-		if outside[c.A] && outside[c.B] && outside[c.C] {
+		if outside[s.a] && outside[s.b] && outside[s.c] {
 			f.firstKernels = append(f.firstKernels, s)
 			outside[i] = true
 			continue
@@ -190,10 +208,15 @@ func (f *fusion) divide() {
 // operands and its result must be in memory.
 func (f *fusion) kernel(i int32) step {
 	c := f.p.Code[i]
-	s := step{d: i, a: f.root[c.A], b: f.root[c.B], c: f.root[c.C]}
-	shared := f.uniform[c.A] && f.uniform[c.B]
-	if s.k = philox[uint32](c.Draw(), shared); c.Type == dtype.U64 {
-		s.k = philox[uint64](c.Draw(), shared)
+	s := step{d: i, a: f.root[c.A]}
+	if c.Op == expr.OpCvt {
+		s.b, s.c, s.k = s.a, s.a, casts[f.p.Code[c.A].Type][c.Type]
+	} else {
+		s.b, s.c = f.root[c.B], f.root[c.C]
+		shared := f.uniform[c.A] && f.uniform[c.B]
+		if s.k = philox[uint32](c.Draw(), shared); c.Type == dtype.U64 {
+			s.k = philox[uint64](c.Draw(), shared)
+		}
 	}
 	for _, o := range []int32{s.a, s.b, s.c} {
 		f.inMemory[o] = true

@@ -150,16 +150,19 @@ func FillU64(dst []uint64, v uint64) { fill(dst, v) }
 func FillI64(dst []int64, v int64) { fill(dst, v) }
 
 // IotaU32 computes dst[i] = start + i, wrapping.
-func IotaU32(dst []uint32, start uint32) {
-	for i := range dst {
-		dst[i] = start + uint32(i)
-	}
-}
+func IotaU32(dst []uint32, start uint32) { count(dst, start) }
 
 // IotaI64 computes dst[i] = start + i, wrapping.
-func IotaI64(dst []int64, start int64) {
+func IotaI64(dst []int64, start int64) { count(dst, start) }
+
+func count[T uint32 | int64](dst []T, start T) {
+	for ; len(dst) >= 8; dst, start = dst[8:], start+8 {
+		d := (*[8]T)(dst)
+		d[0], d[1], d[2], d[3] = start, start+1, start+2, start+3
+		d[4], d[5], d[6], d[7] = start+4, start+5, start+6, start+7
+	}
 	for i := range dst {
-		dst[i] = start + int64(i)
+		dst[i] = start + T(i)
 	}
 }
 
