@@ -49,7 +49,7 @@ var unfused bool
 // fusable reports whether it pays to compile a plan to loops. The plan must compute or convert
 // something, or fill memory with one value. Copies have faster implementations.
 func fusable(p *expr.Program, f form) bool {
-	if len(p.In) > maskBits || avx2Only() && !narrow(p) {
+	if len(p.In) > maskBits {
 		return false
 	}
 	for _, c := range p.Code {
@@ -65,36 +65,14 @@ func fusable(p *expr.Program, f form) bool {
 	return false
 }
 
-// avx2Only reports whether loops are compiled for AVX2. Such loops compute in types of at most 32
-// bits.
+// avx2Only reports whether loops are compiled for AVX2.
 func avx2Only() bool { return asm.Active() == "avx2" }
 
-// narrow reports whether loops for AVX2 can run the program. Kernels may compute random words and
-// convert the index, so these may have operands of 64 bits.
-func narrow(p *expr.Program) bool {
-	for _, c := range p.Code {
-		if c.Op.Arity() > 0 && !jit.Can(c, p.Code, true) && !fromIndex(c, p.Code) {
-			return false
-		}
-		if c.Type.Size() > 4 && c.Op != expr.OpParam && c.Op != expr.OpIndex {
-			return false
-		}
-	}
-	for _, o := range p.Outs {
-		if p.Code[o].Type.Size() > 4 {
-			return false
-		}
-	}
-	return true
-}
-
-// fromIndex reports whether instruction c computes random words from params and the index, or
-// converts the index.
-func fromIndex(c expr.Instr, code []expr.Instr) bool {
-	if c.Op == expr.OpCvt {
-		return code[c.A].Op == expr.OpIndex
-	}
-	return c.Op == expr.OpPhilox && code[c.A].Op == expr.OpParam && code[c.B].Op == expr.OpParam && code[c.C].Op == expr.OpIndex
+// counts reports whether c converts the index to a 32-bit integer. A kernel does this, so that the
+// index is not in a loop: a loop with values of 64 bits has fewer lanes.
+func counts(c expr.Instr, code []expr.Instr) bool {
+	return c.Op == expr.OpCvt && code[c.A].Op == expr.OpIndex && c.Type.Size() == 4 && c.Type.IsInteger() &&
+		code[c.A].Type.Size() == 8
 }
 
 // maskBits is the maximum number of operands of a plan. A plan describes each operand by one bit of
@@ -187,7 +165,7 @@ func (f *fusion) divide() {
 			outside[i] = true
 			continue
 		}
-		if jit.Can(c, code, avx2Only()) {
+		if jit.Can(c) && !counts(c, code) {
 			last := len(f.loops) - 1
 			f.segment[i] = last
 			f.loops[last] = append(f.loops[last], int32(i))

@@ -21,8 +21,10 @@ func (c *compiler) countAccumulators() int {
 	}
 	t := c.foldType()
 	switch {
-	case c.Fold.Short || c.Fold.Columns:
+	case c.Fold.Columns:
 		return 1
+	case c.Fold.Short:
+		return 8 / c.lanes
 	// few accumulators suffice, because the order does not matter
 	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()):
 		return 2
@@ -87,7 +89,7 @@ func (c *compiler) fold() {
 	var x uint8
 	if c.Code[f.Value].Type == dtype.Bool {
 		x = c.temp()
-		c.fromTruth(x, c.truth(f.Value), size)
+		c.fromTruth(x, c.truthFor(f.Value, size), size)
 	} else {
 		x = c.vec(f.Value)
 	}
@@ -100,8 +102,10 @@ func (c *compiler) fold() {
 		c.move(scratch, at)
 		c.subtract(scratch, whole)
 		m := c.spillMemory(foldSlot)
-		m.index, m.scale = scratch, 2
-		c.vector(storeLow[0], len128, x, 0, m, options{})
+		if m.index, m.scale = scratch, 2; size == 8 {
+			m.scale = 3
+		}
+		c.vector(storeLow.forSize(size), len128, x, 0, m, options{})
 		return
 	}
 	first := c.accumulators[0]
@@ -133,6 +137,12 @@ func (c *compiler) combineLanes(r, x, y uint8, length int) {
 	float, signed := t.IsFloat(), t == dtype.I32 || t == dtype.I64
 	p := either(float, addFloat, addInt)
 	switch k := c.Fold.Kind; {
+	case !c.wide && size == 8 && !float && k == Prod:
+		c.mulLong(r, x, y, length)
+		return
+	case !c.wide && size == 8 && !float && k >= Max:
+		c.extremeLong(r, x, y, k == Max, signed, length)
+		return
 	case k == Prod:
 		p = either(float, mulFloat, mulInt)
 	case k == Max && float:
