@@ -24,8 +24,11 @@ func TestShortcuts(t *testing.T) {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.F64} {
 			p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{typ}, []dtype.Type{typ}, -1)
 			q := prepare(t, p, r, 2, 203, 0)
-			if c := traced(q.loop); c.short == nil || 2*len(c.short.loop.Steps) > len(c.Steps)+20 {
-				t.Errorf("%s of %v has no shortcut, or a long one", name, typ)
+			for _, avx2 := range []bool{false, true} {
+				q.loop.AVX2 = avx2
+				if c := traced(q.loop); c.short == nil || 2*len(c.short.loop.Steps) > len(c.Steps)+20 {
+					t.Errorf("%s of %v has no shortcut, or a long one (AVX2: %v)", name, typ, avx2)
+				}
 			}
 			for _, rare := range []int{0, 1, 30, 100} { // number of large arguments in a hundred
 				for k := range q.n * q.rows {
@@ -43,10 +46,12 @@ func TestShortcuts(t *testing.T) {
 	}
 }
 
-// traced returns a compiler that has analysed the loop l for AVX-512.
+// traced returns a compiler that has analysed the loop l.
 func traced(l *Loop) *compiler {
 	c := &compiler{Loop: l, lanes: 16, values: make([]value, len(l.Code)), registers: 32}
-	c.wide = true
+	if c.wide = !l.AVX2; l.AVX2 {
+		c.registers = 16
+	}
 	c.analyse()
 	return c
 }
