@@ -206,16 +206,16 @@ func (s *sortSpace) radix() []uint64 {
 		return from
 	}
 	s.spare = resized(s.spare, n)
-	to, width := s.spare, min(s.high, longDigit, max(shortDigit, bits.Len(uint(n))))
+	to, width := s.spare, min(s.high, longDigit, max(shortDigit, bits.Len(uint(n-1))))
 	shift := func(digit int) int { return s.low + max(0, s.high-(digit+1)*width) } // digit 0 is the highest
 	mask := uint64(1)<<width - 1
-	s.counts[0].count(from, shift(0), mask)
+	pairs := s.counts[0].count(from, shift(0), mask)
 	digits := (s.high + width - 1) / width
-	if digits > 1 && s.counts[0].pairs(mask) <= n/2 {
+	if digits > 1 && pairs <= n/2 {
 		digits = 1
 	} else if digits > 1 {
-		s.counts[1].count(from, shift(1), mask)
-		if digits > 2 && max(s.counts[0].pairs(mask), s.counts[1].pairs(mask))>>width <= n/8 {
+		pairs = max(pairs, s.counts[1].count(from, shift(1), mask))
+		if digits > 2 && pairs>>width <= n/8 {
 			digits = 2
 		}
 	}
@@ -241,13 +241,18 @@ func (s *sortSpace) radix() []uint64 {
 // them belongs.
 type digitCounts [1 << longDigit]uint32
 
-// count counts the words by their digit, which is in the given bits.
-func (c *digitCounts) count(words []uint64, shift int, mask uint64) {
+// count counts the words by their digit, which is in the given bits. It returns the number of pairs
+// of words with the same digit.
+func (c *digitCounts) count(words []uint64, shift int, mask uint64) (pairs int) {
 	clear(c[:mask+1])
 	mask &= uint64(len(c)) - 1
 	for _, w := range words {
-		c[w>>(shift&63)&mask]++
+		d := w >> (shift & 63) & mask
+		k := c[d]
+		c[d] = k + 1
+		pairs += int(k)
 	}
+	return pairs
 }
 
 // sum replaces each number by the sum of those before it.
@@ -267,14 +272,6 @@ func (c *digitCounts) move(to, from []uint64, shift int, mask uint64) {
 		c[d] = p + 1
 		to[p] = w
 	}
-}
-
-// pairs returns the number of pairs of words with the same digit.
-func (c *digitCounts) pairs(mask uint64) (n int) {
-	for _, k := range c[:mask+1] {
-		n += int(k) * int(k-1) / 2
-	}
-	return n
 }
 
 // settle sorts words that are near their places.
