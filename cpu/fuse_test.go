@@ -122,3 +122,29 @@ func TestTimeToCompile(t *testing.T) {
 		t.Errorf("a plan of gelu takes %v", least)
 	}
 }
+
+// TestUniformValuesOfAnyType checks that a plan runs as a loop if only its uniform values have 64
+// bits, such as the param of lerp, which is compared as float64.
+func TestUniformValuesOfAnyType(t *testing.T) {
+	if !fusing() {
+		t.Skip(interpreted())
+	}
+	x, y, w := expr.X(0), expr.X(1), expr.Param(0)
+	e := w.Abs().Lt(expr.C(0.5)).Select(w.FMA(y.Sub(x), x), y.Sub(x).Neg().FMA(expr.C(1).Sub(w), y))
+	f := dtype.F32
+	p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{f}, []dtype.Type{f, f}, -1)
+	scalar := expr.MustLower([]*expr.Expr{x.Add(y.Cvt(f))}, []dtype.Type{f}, []dtype.Type{f, dtype.F64}, -1)
+	for _, variant := range asm.Variants() {
+		if variant == "generic" {
+			continue
+		}
+		restore := asm.Use(variant)
+		if pl := planFor(p, 0, stored); pl.fused == nil || pl.fused.whole == nil {
+			t.Errorf("%s: lerp with a scalar weight does not run as a loop", variant)
+		}
+		if pl := planFor(scalar, 2, stored); pl.fused == nil || pl.fused.whole == nil {
+			t.Errorf("%s: the sum with a float64 of one element does not run as a loop", variant)
+		}
+		restore()
+	}
+}

@@ -282,11 +282,22 @@ func extremes[T float64 | int64](x []T, places []int64, low int, state *T, best 
 			places[k] = at
 		}
 	default:
-		for k, v := range x {
-			if v >= s || v != v {
-				s, at = v, int64(low+k)
+		for k < len(x) {
+			if k+4 <= len(x) { // new maxima are rare, so first see whether there is one
+				v, p := x[k:k+4:k+4], places[k:k+4:k+4]
+				if v[0] < s && v[1] < s && v[2] < s && v[3] < s {
+					p[0], p[1], p[2], p[3] = at, at, at, at
+					k += 4
+					continue
+				}
 			}
-			places[k] = at
+			for range min(4, len(x)-k) {
+				if v := x[k]; v >= s || v != v {
+					s, at = v, int64(low+k)
+				}
+				places[k] = at
+				k++
+			}
 		}
 	}
 	*state, *best = s, at

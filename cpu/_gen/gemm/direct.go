@@ -15,30 +15,43 @@ import (
 // directs writes the kernels that read both factors in place. Products that are too small or too
 // narrow for packing use them.
 func directs(dir string) {
-	b := build.NewContext()
-	b.ConstraintExpr("!noasm")
-	for _, t := range tiles {
-		if t.isa != "AVX512" {
-			continue
-		}
-		for h := 1; h <= 14; h++ {
-			if h <= 8 {
-				direct(&ctx{Context: b, t: t}, h, 1)
+	for isa, f := range map[string]struct {
+		name           string
+		one, two, many int // greatest number of rows for one and for two vectors, vectors for one row
+	}{"AVX2": {"direct256_amd64", 8, 6, 8}, "AVX512": {"direct512_amd64", 8, 14, 16}} {
+		b := build.NewContext()
+		b.ConstraintExpr("!noasm")
+		var window *operand.Mem
+		for _, t := range tiles {
+			if t.isa != isa {
+				continue
 			}
-			direct(&ctx{Context: b, t: t}, h, 2)
+			emit := func(h, n int) {
+				c := &ctx{Context: b, t: t, window: window}
+				direct(c, h, n)
+				window = c.window
+			}
+			for h := 1; h <= max(f.one, f.two); h++ {
+				if h <= f.one {
+					emit(h, 1)
+				}
+				if h <= f.two {
+					emit(h, 2)
+				}
+			}
+			emit(1, f.many)
 		}
-		direct(&ctx{Context: b, t: t}, 1, 16)
-	}
-	f, err := b.Result()
-	if err == nil {
-		err = pass.Compile.Execute(f)
-	}
-	check(err)
-	cfg := printer.Config{Name: "cpu/_gen/gemm", Pkg: "gemm"}
-	for name, p := range map[string]printer.Printer{".s": printer.NewGoAsm(cfg), ".go": printer.NewStubs(cfg)} {
-		text, err := p.Print(f)
+		file, err := b.Result()
+		if err == nil {
+			err = pass.Compile.Execute(file)
+		}
 		check(err)
-		check(os.WriteFile(filepath.Join(dir, "direct512_amd64"+name), wrapped(text), 0o644))
+		cfg := printer.Config{Name: "cpu/_gen/gemm", Pkg: "gemm"}
+		for name, p := range map[string]printer.Printer{".s": printer.NewGoAsm(cfg), ".go": printer.NewStubs(cfg)} {
+			text, err := p.Print(file)
+			check(err)
+			check(os.WriteFile(filepath.Join(dir, f.name+name), wrapped(text), 0o644))
+		}
 	}
 }
 
@@ -95,7 +108,23 @@ func direct(c *ctx, h, n int) {
 		return operand.Mem{Base: a, Index: odd[r], Scale: uint8(scale)}
 	}
 	mask := make([]reg.Register, n)
-	if n <= 2 {
+	load := func(m operand.Mem, v int, y reg.VecVirtual) {
+		if t.size() == 4 {
+			c.VMOVUPS_Z(m, mask[v], y)
+		} else {
+			c.VMOVUPD_Z(m, mask[v], y)
+		}
+	}
+	switch {
+	case n > 2:
+	case t.bytes == 32: // only the last vector can be incomplete, so only it has a mask
+		w := c.pointer("w")
+		if n == 2 {
+			c.SUBQ(operand.I32(t.bytes/t.size()), w)
+		}
+		mask[n-1] = c.lanes(w)
+		load = c.maskedLoad(mask)
+	default:
 		w, bits, ones := c.pointer("w"), c.GP64(), c.GP64()
 		c.MOVQ(operand.I32(-1), ones)
 		c.BZHIQ(w, ones, bits)
@@ -109,7 +138,11 @@ func direct(c *ctx, h, n int) {
 	for r := range acc {
 		for range n {
 			x := c.vec()
-			c.VPXORD(x, x, x)
+			if t.bytes == 64 {
+				c.VPXORD(x, x, x)
+			} else {
+				c.VXORPS(x, x, x)
+			}
 			acc[r] = append(acc[r], x)
 		}
 	}
@@ -118,12 +151,7 @@ func direct(c *ctx, h, n int) {
 	if n <= 2 {
 		for v := range n {
 			y := c.vec()
-			m := operand.Mem{Base: b, Disp: v * t.bytes}
-			if t.size() == 4 {
-				c.VMOVUPS_Z(m, mask[v], y)
-			} else {
-				c.VMOVUPD_Z(m, mask[v], y)
-			}
+			load(operand.Mem{Base: b, Disp: v * t.bytes}, v, y)
 			x = append(x, y)
 		}
 	}
@@ -141,8 +169,8 @@ func direct(c *ctx, h, n int) {
 		}
 	}
 	if n > 2 { // the processor's own prefetching ends with each row of B, so prefetch explicitly
-		for v := range n {
-			c.PREFETCHT0(operand.Mem{Base: b, Index: ldb, Scale: rowsAhead, Disp: v * t.bytes})
+		for at := 0; at < n*t.bytes; at += 64 {
+			c.PREFETCHT0(operand.Mem{Base: b, Index: ldb, Scale: rowsAhead, Disp: at})
 		}
 	}
 	if h > 8 {
@@ -156,6 +184,21 @@ func direct(c *ctx, h, n int) {
 	c.DECQ(k)
 	c.JNE(operand.LabelRef("loop"))
 	how := c.pointer("accumulate")
+	if n <= 2 && t.bytes == 32 { // stores with a mask are slow
+		w := c.pointer("w")
+		c.CMPQ(w, operand.I32(width))
+		c.JL(operand.LabelRef("partial"))
+		c.TESTQ(how, how)
+		c.JEQ(operand.LabelRef("putAll"))
+		c.directRows(acc, dst, ldc, make([]reg.Register, n), true)
+		c.VZEROUPPER()
+		c.RET()
+		c.Label("putAll")
+		c.directRows(acc, dst, ldc, make([]reg.Register, n), false)
+		c.VZEROUPPER()
+		c.RET()
+		c.Label("partial")
+	}
 	c.TESTQ(how, how)
 	c.JEQ(operand.LabelRef("put"))
 	c.directRows(acc, dst, ldc, mask, true)
@@ -174,6 +217,19 @@ func (c *ctx) directRows(acc [][]reg.VecVirtual, dst, ldc reg.GPVirtual, mask []
 	for r := range acc {
 		for v, x := range acc[r] {
 			m := operand.Mem{Base: at, Disp: v * c.t.bytes}
+			if mask[v] != nil && c.t.bytes == 32 {
+				if add {
+					y := c.vec()
+					c.VMASKMOVPS(m, mask[v], y)
+					if c.t.size() == 4 {
+						c.VADDPS(y, x, x)
+					} else {
+						c.VADDPD(y, x, x)
+					}
+				}
+				c.VMASKMOVPS(x, mask[v], m)
+				continue
+			}
 			var ops []operand.Op
 			if mask[v] != nil {
 				ops = append(ops, mask[v])
@@ -192,6 +248,18 @@ func (c *ctx) directRows(acc [][]reg.VecVirtual, dst, ldc reg.GPVirtual, mask []
 		}
 		if r < len(acc)-1 {
 			c.ADDQ(ldc, at)
+		}
+	}
+}
+
+// maskedLoad returns a function that emits a load with AVX2, under the mask of vector v if it has
+// one.
+func (c *ctx) maskedLoad(mask []reg.Register) func(m operand.Mem, v int, y reg.VecVirtual) {
+	return func(m operand.Mem, v int, y reg.VecVirtual) {
+		if mask[v] == nil {
+			c.VMOVUPS(m, y)
+		} else {
+			c.VMASKMOVPS(m, mask[v], y)
 		}
 	}
 }

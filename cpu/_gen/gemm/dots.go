@@ -117,6 +117,12 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 			}
 		}
 	}
+	mask := c.lanes(k)
+	return func(m operand.Mem, v reg.VecVirtual) { c.VMASKMOVPS(m, mask, v) }
+}
+
+// lanes returns a mask of AVX2 for the first k elements of a vector. It changes k.
+func (c *ctx) lanes(k reg.GPVirtual) reg.VecVirtual {
 	// The table has a vector of ones followed by a vector of zeros. A mask is a load from the table
 	// at an offset between them.
 	if c.window == nil {
@@ -136,24 +142,17 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 	c.SHLQ(operand.U8(map[int]int{4: 2, 8: 3}[c.t.size()]), k)
 	c.SUBQ(k, at)
 	c.VMOVUPS(operand.Mem{Base: at}, mask)
-	return func(m operand.Mem, v reg.VecVirtual) { c.VMASKMOVPS(m, mask, v) }
+	return mask
 }
 
 // sum adds the lanes of v and stores the result. It adds the upper half to the lower half until one
 // lane is left.
 func (c *ctx) sum(v reg.VecVirtual, m operand.Mem) {
-	add := func(x, y reg.Register) {
-		if c.t.size() == 4 {
-			c.VADDPS(x, y, y)
-		} else {
-			c.VADDPD(x, y, y)
-		}
-	}
 	if v.Size() == 64 {
 		h := c.YMM()
 		c.VEXTRACTF64X4(operand.U8(1), v, h)
 		v = v.AsY().(reg.VecVirtual)
-		add(h, v)
+		c.addTo(h, v)
 	}
 	h := c.XMM()
 	if c.t.bytes == 64 { // the VEX form cannot address the upper 16 registers
@@ -162,16 +161,131 @@ func (c *ctx) sum(v reg.VecVirtual, m operand.Mem) {
 		c.VEXTRACTF128(operand.U8(1), v, h)
 	}
 	v = v.AsX().(reg.VecVirtual)
-	add(h, v)
+	c.addTo(h, v)
 	h = c.XMM()
 	c.VPERMILPD(operand.U8(1), v, h)
-	add(h, v)
+	c.addTo(h, v)
 	if c.t.size() == 8 {
 		c.VMOVSD(v, m)
 		return
 	}
 	h = c.XMM()
 	c.VMOVSHDUP(v, h)
-	add(h, v)
+	c.addTo(h, v)
 	c.VMOVSS(v, m)
+}
+
+// rowDots emits the kernel of the dot products of one row of A with many columns of B, four at a
+// time. A call for each few columns would take as long as the products. It adds up the lanes in the
+// same order as the kernels of dots.
+func rowDots(c *ctx) {
+	t := c.t
+	name := "rowDots" + t.suffix()
+	c.Function(name)
+	c.Attributes(build.NOSPLIT)
+	sums := t.bytes / t.size()
+	c.Doc(fmt.Sprintf("%s computes, for j < n, a multiple of 4, out[j] = Σ a[p] * b[j*ldb+p] over p < k, fused, in %d sums", name, sums),
+		fmt.Sprintf("by p mod %d that are added in halves.", sums))
+	c.Pragma("noescape")
+	c.SignatureExpr(fmt.Sprintf("func(k int, a, b *%[1]s, ldb, n int, out *%[1]s)", t.typ))
+	k, a, ldb, n, out := c.pointer("k"), c.pointer("a"), c.elements("ldb", t.typ), c.pointer("n"), c.pointer("out")
+	var b [4]reg.GPVirtual
+	for j := range b {
+		if b[j] = c.GP64(); j == 0 {
+			c.Load(c.Param("b"), b[j])
+		} else {
+			c.LEAQ(operand.Mem{Base: b[j-1], Index: ldb, Scale: 1}, b[j])
+		}
+	}
+	c.SHLQ(operand.U8(2), ldb) // the distance between groups of columns
+	rest, whole := c.GP64(), c.GP64()
+	c.MOVQ(k, rest)
+	c.ANDQ(operand.I32(sums-1), rest)
+	c.MOVQ(k, whole)
+	c.SUBQ(rest, whole)
+	c.SHLQ(operand.U8(map[int]int{4: 2, 8: 3}[t.size()]), whole)
+	lanes := c.GP64()
+	c.MOVQ(rest, lanes)
+	mask := c.lanes(lanes)
+	at, ahead := c.GP64(), c.GP64()
+	var acc [4]reg.VecVirtual
+	step := func(disp int, load func(m operand.Mem, v reg.VecVirtual)) {
+		x := c.vec()
+		load(operand.Mem{Base: a, Index: at, Scale: 1, Disp: disp}, x)
+		for j := range acc {
+			y := c.vec()
+			load(operand.Mem{Base: b[j], Index: at, Scale: 1, Disp: disp}, y)
+			c.fma(y, x, acc[j])
+		}
+	}
+	c.Label("columns")
+	for j := range acc {
+		acc[j] = c.YMM()
+		c.VXORPS(acc[j], acc[j], acc[j])
+	}
+	c.XORQ(at, at)
+	c.MOVQ(ldb, ahead)
+	plain := func(m operand.Mem, v reg.VecVirtual) { c.VMOVUPS(m, v) }
+	c.Label("loop")
+	c.LEAQ(operand.Mem{Base: at, Disp: 2 * t.bytes}, lanes)
+	c.CMPQ(lanes, whole)
+	c.JG(operand.LabelRef("last"))
+	for j := range b { // each column may be too short for the processor's own prefetching
+		c.PREFETCHT0(operand.Mem{Base: b[j], Index: ahead, Scale: 1})
+	}
+	step(0, plain)
+	step(t.bytes, plain)
+	c.ADDQ(operand.I32(2*t.bytes), ahead)
+	c.ADDQ(operand.I32(2*t.bytes), at)
+	c.JMP(operand.LabelRef("loop"))
+	c.Label("last")
+	c.CMPQ(at, whole)
+	c.JGE(operand.LabelRef("rest"))
+	step(0, plain)
+	c.ADDQ(operand.I32(t.bytes), at)
+	c.Label("rest")
+	c.TESTQ(rest, rest)
+	c.JEQ(operand.LabelRef("sum"))
+	step(0, func(m operand.Mem, v reg.VecVirtual) { c.VMASKMOVPS(m, mask, v) })
+	c.Label("sum")
+	var half [4]reg.VecVirtual
+	for j, v := range acc {
+		h := c.XMM()
+		c.VEXTRACTF128(operand.U8(1), v, h)
+		half[j] = v.AsX().(reg.VecVirtual)
+		c.addTo(h, half[j])
+	}
+	for j := 0; j < 4; j += 2 { // the lower halves of two columns, and the upper halves
+		h := c.XMM()
+		c.VUNPCKHPD(half[j+1], half[j], h)
+		c.VUNPCKLPD(half[j+1], half[j], half[j])
+		c.addTo(h, half[j])
+	}
+	if t.size() == 4 {
+		h := c.XMM()
+		c.VSHUFPS(operand.U8(0xdd), half[2], half[0], h)
+		c.VSHUFPS(operand.U8(0x88), half[2], half[0], half[0])
+		c.addTo(h, half[0])
+		c.VMOVUPS(half[0], operand.Mem{Base: out})
+	} else {
+		c.VMOVUPS(half[0], operand.Mem{Base: out})
+		c.VMOVUPS(half[2], operand.Mem{Base: out, Disp: 16})
+	}
+	c.ADDQ(operand.I32(4*t.size()), out)
+	for j := range b {
+		c.ADDQ(ldb, b[j])
+	}
+	c.SUBQ(operand.I32(4), n)
+	c.JNE(operand.LabelRef("columns"))
+	c.VZEROUPPER()
+	c.RET()
+}
+
+// addTo adds the vector x to y.
+func (c *ctx) addTo(x, y reg.Register) {
+	if c.t.size() == 4 {
+		c.VADDPS(x, y, y)
+	} else {
+		c.VADDPD(x, y, y)
+	}
 }

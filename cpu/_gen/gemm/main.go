@@ -76,6 +76,11 @@ func main() {
 					window = c.window
 				}
 			}
+			if isa == "AVX2" {
+				c := &ctx{Context: b, t: t, window: window}
+				rowDots(c)
+				window = c.window
+			}
 		}
 		if bytes := map[string]int{"AVX2": 32, "AVX512": 64}[isa]; bytes > 0 {
 			transposeF32(b, fmt.Sprintf("transpose%dF32%s", bytes/4, isa), "float32", bytes)
@@ -85,6 +90,7 @@ func main() {
 			windows(b, isa, bytes)
 			if isa == "AVX2" {
 				halves(b)
+				winograd256(b)
 			} else {
 				winograd(b)
 			}

@@ -150,20 +150,32 @@ func FillU64(dst []uint64, v uint64) { fill(dst, v) }
 func FillI64(dst []int64, v int64) { fill(dst, v) }
 
 // IotaU32 computes dst[i] = start + i, wrapping.
-func IotaU32(dst []uint32, start uint32) { count(dst, start) }
+func IotaU32(dst []uint32, start uint32) {
+	for n := 0; n < len(dst); n += len(ramp32) {
+		part := dst[n:min(n+len(ramp32), len(dst))]
+		FillU32(part, start+uint32(n))
+		AddU32(part, part, ramp32[:len(part)])
+	}
+}
 
 // IotaI64 computes dst[i] = start + i, wrapping.
-func IotaI64(dst []int64, start int64) { count(dst, start) }
+func IotaI64(dst []int64, start int64) {
+	for n := 0; n < len(dst); n += len(ramp64) {
+		part := dst[n:min(n+len(ramp64), len(dst))]
+		FillI64(part, start+int64(n))
+		AddI64(part, part, ramp64[:len(part)])
+	}
+}
 
-func count[T uint32 | int64](dst []T, start T) {
-	for ; len(dst) >= 8; dst, start = dst[8:], start+8 {
-		d := (*[8]T)(dst)
-		d[0], d[1], d[2], d[3] = start, start+1, start+2, start+3
-		d[4], d[5], d[6], d[7] = start+4, start+5, start+6, start+7
+// ramp32 and ramp64 are the numbers from 0 on. Adding them to a start runs in vectors.
+var ramp32, ramp64 = ramp[uint32](), ramp[int64]()
+
+func ramp[T uint32 | int64]() *[1024]T {
+	var r [1024]T
+	for i := range r {
+		r[i] = T(i)
 	}
-	for i := range dst {
-		dst[i] = start + T(i)
-	}
+	return &r
 }
 
 // AsU32 reads the bits of a block's elements as uint32. The result shares the memory of x.

@@ -156,7 +156,7 @@ func TestSumOrder(t *testing.T) {
 
 // TestFillIota checks the two kernels that exist only in Go.
 func TestFillIota(t *testing.T) {
-	for n := range 130 {
+	for n := range 1300 {
 		f, u, l := make([]float32, n), make([]uint32, n), make([]int64, n)
 		FillF32(f, 2.5)
 		IotaU32(u, math.MaxUint32-3)

@@ -102,6 +102,13 @@ func dots4x1F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float
 //go:noescape
 func dots4x2F32AVX2(k int, a *float32, lda int, b *float32, ldb int, next *float32, out *float32)
 
+// rowDotsF32AVX2 computes, for j < n, a multiple of 4, out[j] = Σ a[p] * b[j*ldb+p] over p < k,
+// fused, in 8 sums
+// by p mod 8 that are added in halves.
+//
+//go:noescape
+func rowDotsF32AVX2(k int, a *float32, b *float32, ldb int, n int, out *float32)
+
 // micro1F64AVX2 computes, for r < 1 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
 // and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 8.
@@ -199,6 +206,13 @@ func dots4x1F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float
 //
 //go:noescape
 func dots4x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
+
+// rowDotsF64AVX2 computes, for j < n, a multiple of 4, out[j] = Σ a[p] * b[j*ldb+p] over p < k,
+// fused, in 4 sums
+// by p mod 4 that are added in halves.
+//
+//go:noescape
+func rowDotsF64AVX2(k int, a *float64, b *float64, ldb int, n int, out *float64)
 
 // transpose8F32AVX2 computes dst[p*ldd+r] = src[rows[r]+p] for r < 8 and p < k, where k is a
 // multiple of 4.
@@ -350,6 +364,36 @@ func padRowsAVX2(dst *float32, src *float32, rows int, width int, left int, n in
 //
 //go:noescape
 func halvesAVX2(even *float32, odd *float32, src *float32, n int)
+
+// winogradSourceAVX2 transforms 16 tiles of 4×4 elements, which overlap by two columns, in each of
+// k channels. rows holds the addresses of the four rows of the first channel, and steps the
+// distances to the next channel's.
+// Element i of a transformed tile goes to dst[i*apart+c*ldd+tile]. The masks select the elements 0
+// … 15, 16 … 31, 2 … 17 and 18 … 33 of a row.
+// The fifth mask selects the tiles. If none of the last 8 is selected, they are not written. The
+// others are.
+// An element that is not selected counts as zero and is not read. Elements of the last two rows
+// plus ahead are prefetched.
+// The absolute values of the elements 0 … 31 are added to the first half of seen. The maxima of all
+// go into the second half.
+//
+//go:noescape
+func winogradSourceAVX2(dst *float32, apart int, ldd int, rows *[4]uintptr, steps *[4]int, masks *[5]uint16, ahead int, k int, seen *[32]float32)
+
+// winogradWeightsAVX2 transforms the 3×3 weights of 8 output channels, for each of k input channels
+// c. Weight t is at src[c*72+t*tap].
+// Element i of the transformed weights goes to dst[i*apart+c*8].
+//
+//go:noescape
+func winogradWeightsAVX2(dst *float32, apart int, src *float32, tap int, k int)
+
+// winogradResultAVX2 transforms products back to 16 tiles of 2×2 results, in each of k channels.
+// Element i of a tile is at src[i*apart+c*lds+tile].
+// Row r of the results begins at dst[c*distance+r*pitch]. The masks select the columns 0 … 15 and
+// 16 … 31 of the first row and of the second. Others are not written.
+//
+//go:noescape
+func winogradResultAVX2(dst *float32, pitch int, distance int, src *float32, apart int, lds int, masks *[4]uint16, k int)
 
 // spans1AVX2 computes, for r < 1 and j < 16, the sum over i < n and p < k of a[list[2*i]+p*lda+r] *
 // b[list[2*i+1]+p*ldb+j],

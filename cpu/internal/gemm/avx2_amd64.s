@@ -1666,6 +1666,124 @@ sum:
 	VZEROUPPER
 	RET
 
+// func rowDotsF32AVX2(k int, a *float32, b *float32, ldb int, n int, out *float32)
+// Requires: AVX, FMA3, MMX+
+TEXT ·rowDotsF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ    k+0(FP), AX
+	MOVQ    a+8(FP), CX
+	MOVQ    ldb+24(FP), DX
+	SHLQ    $0x02, DX
+	MOVQ    n+32(FP), BX
+	MOVQ    out+40(FP), SI
+	MOVQ    b+16(FP), DI
+	LEAQ    (DI)(DX*1), R8
+	LEAQ    (R8)(DX*1), R9
+	LEAQ    (R9)(DX*1), R10
+	SHLQ    $0x02, DX
+	MOVQ    AX, R11
+	ANDQ    $+7, R11
+	SUBQ    R11, AX
+	SHLQ    $0x02, AX
+	MOVQ    R11, R12
+	LEAQ    window<>+32(SB), R13
+	SHLQ    $0x02, R12
+	SUBQ    R12, R13
+	VMOVUPS (R13), Y0
+
+columns:
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	XORQ   R13, R13
+	MOVQ   DX, R14
+
+loop:
+	LEAQ        64(R13), R12
+	CMPQ        R12, AX
+	JG          last
+	PREFETCHT0  (DI)(R14*1)
+	PREFETCHT0  (R8)(R14*1)
+	PREFETCHT0  (R9)(R14*1)
+	PREFETCHT0  (R10)(R14*1)
+	VMOVUPS     (CX)(R13*1), Y5
+	VMOVUPS     (DI)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y1
+	VMOVUPS     (R8)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y2
+	VMOVUPS     (R9)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y3
+	VMOVUPS     (R10)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y4
+	VMOVUPS     32(CX)(R13*1), Y5
+	VMOVUPS     32(DI)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y1
+	VMOVUPS     32(R8)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y2
+	VMOVUPS     32(R9)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y3
+	VMOVUPS     32(R10)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y4
+	ADDQ        $+64, R14
+	ADDQ        $+64, R13
+	JMP         loop
+
+last:
+	CMPQ        R13, AX
+	JGE         rest
+	VMOVUPS     (CX)(R13*1), Y5
+	VMOVUPS     (DI)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y1
+	VMOVUPS     (R8)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y2
+	VMOVUPS     (R9)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y3
+	VMOVUPS     (R10)(R13*1), Y6
+	VFMADD231PS Y6, Y5, Y4
+	ADDQ        $+32, R13
+
+rest:
+	TESTQ       R11, R11
+	JEQ         sum
+	VMASKMOVPS  (CX)(R13*1), Y0, Y5
+	VMASKMOVPS  (DI)(R13*1), Y0, Y6
+	VFMADD231PS Y6, Y5, Y1
+	VMASKMOVPS  (R8)(R13*1), Y0, Y6
+	VFMADD231PS Y6, Y5, Y2
+	VMASKMOVPS  (R9)(R13*1), Y0, Y6
+	VFMADD231PS Y6, Y5, Y3
+	VMASKMOVPS  (R10)(R13*1), Y0, Y6
+	VFMADD231PS Y6, Y5, Y4
+
+sum:
+	VEXTRACTF128 $0x01, Y1, X5
+	VADDPS       X5, X1, X1
+	VEXTRACTF128 $0x01, Y2, X5
+	VADDPS       X5, X2, X2
+	VEXTRACTF128 $0x01, Y3, X5
+	VADDPS       X5, X3, X3
+	VEXTRACTF128 $0x01, Y4, X5
+	VADDPS       X5, X4, X4
+	VUNPCKHPD    X2, X1, X5
+	VUNPCKLPD    X2, X1, X1
+	VADDPS       X5, X1, X1
+	VUNPCKHPD    X4, X3, X2
+	VUNPCKLPD    X4, X3, X3
+	VADDPS       X2, X3, X3
+	VSHUFPS      $0xdd, X3, X1, X2
+	VSHUFPS      $0x88, X3, X1, X1
+	VADDPS       X2, X1, X1
+	VMOVUPS      X1, (SI)
+	ADDQ         $+16, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	ADDQ         DX, R10
+	SUBQ         $+4, BX
+	JNE          columns
+	VZEROUPPER
+	RET
+
 // func micro1F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
 // int)
 // Requires: AVX, FMA3, MMX+
@@ -3270,6 +3388,122 @@ sum:
 	VZEROUPPER
 	RET
 
+// func rowDotsF64AVX2(k int, a *float64, b *float64, ldb int, n int, out *float64)
+// Requires: AVX, FMA3, MMX+
+TEXT ·rowDotsF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ    k+0(FP), AX
+	MOVQ    a+8(FP), CX
+	MOVQ    ldb+24(FP), DX
+	SHLQ    $0x03, DX
+	MOVQ    n+32(FP), BX
+	MOVQ    out+40(FP), SI
+	MOVQ    b+16(FP), DI
+	LEAQ    (DI)(DX*1), R8
+	LEAQ    (R8)(DX*1), R9
+	LEAQ    (R9)(DX*1), R10
+	SHLQ    $0x02, DX
+	MOVQ    AX, R11
+	ANDQ    $+3, R11
+	SUBQ    R11, AX
+	SHLQ    $0x03, AX
+	MOVQ    R11, R12
+	LEAQ    window<>+32(SB), R13
+	SHLQ    $0x03, R12
+	SUBQ    R12, R13
+	VMOVUPS (R13), Y0
+
+columns:
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	XORQ   R13, R13
+	MOVQ   DX, R14
+
+loop:
+	LEAQ        64(R13), R12
+	CMPQ        R12, AX
+	JG          last
+	PREFETCHT0  (DI)(R14*1)
+	PREFETCHT0  (R8)(R14*1)
+	PREFETCHT0  (R9)(R14*1)
+	PREFETCHT0  (R10)(R14*1)
+	VMOVUPS     (CX)(R13*1), Y5
+	VMOVUPS     (DI)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y1
+	VMOVUPS     (R8)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y2
+	VMOVUPS     (R9)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y3
+	VMOVUPS     (R10)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y4
+	VMOVUPS     32(CX)(R13*1), Y5
+	VMOVUPS     32(DI)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y1
+	VMOVUPS     32(R8)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y2
+	VMOVUPS     32(R9)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y3
+	VMOVUPS     32(R10)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y4
+	ADDQ        $+64, R14
+	ADDQ        $+64, R13
+	JMP         loop
+
+last:
+	CMPQ        R13, AX
+	JGE         rest
+	VMOVUPS     (CX)(R13*1), Y5
+	VMOVUPS     (DI)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y1
+	VMOVUPS     (R8)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y2
+	VMOVUPS     (R9)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y3
+	VMOVUPS     (R10)(R13*1), Y6
+	VFMADD231PD Y6, Y5, Y4
+	ADDQ        $+32, R13
+
+rest:
+	TESTQ       R11, R11
+	JEQ         sum
+	VMASKMOVPS  (CX)(R13*1), Y0, Y5
+	VMASKMOVPS  (DI)(R13*1), Y0, Y6
+	VFMADD231PD Y6, Y5, Y1
+	VMASKMOVPS  (R8)(R13*1), Y0, Y6
+	VFMADD231PD Y6, Y5, Y2
+	VMASKMOVPS  (R9)(R13*1), Y0, Y6
+	VFMADD231PD Y6, Y5, Y3
+	VMASKMOVPS  (R10)(R13*1), Y0, Y6
+	VFMADD231PD Y6, Y5, Y4
+
+sum:
+	VEXTRACTF128 $0x01, Y1, X5
+	VADDPD       X5, X1, X1
+	VEXTRACTF128 $0x01, Y2, X5
+	VADDPD       X5, X2, X2
+	VEXTRACTF128 $0x01, Y3, X5
+	VADDPD       X5, X3, X3
+	VEXTRACTF128 $0x01, Y4, X5
+	VADDPD       X5, X4, X4
+	VUNPCKHPD    X2, X1, X5
+	VUNPCKLPD    X2, X1, X1
+	VADDPD       X5, X1, X1
+	VUNPCKHPD    X4, X3, X2
+	VUNPCKLPD    X4, X3, X3
+	VADDPD       X2, X3, X3
+	VMOVUPS      X1, (SI)
+	VMOVUPS      X3, 16(SI)
+	ADDQ         $+32, SI
+	ADDQ         DX, DI
+	ADDQ         DX, R8
+	ADDQ         DX, R9
+	ADDQ         DX, R10
+	SUBQ         $+4, BX
+	JNE          columns
+	VZEROUPPER
+	RET
+
 // func transpose8F32AVX2(dst *float32, ldd int, src *float32, rows *[16]int, k int)
 // Requires: AVX
 TEXT ·transpose8F32AVX2(SB), NOSPLIT, $0-40
@@ -4677,6 +4911,822 @@ loop:
 	ADDQ    $+8, SI
 	CMPQ    SI, BX
 	JL      loop
+	VZEROUPPER
+	RET
+
+DATA winograd256Lanes<>+0(SB)/4, $0x00000001
+DATA winograd256Lanes<>+4(SB)/4, $0x00000002
+DATA winograd256Lanes<>+8(SB)/4, $0x00000004
+DATA winograd256Lanes<>+12(SB)/4, $0x00000008
+DATA winograd256Lanes<>+16(SB)/4, $0x00000010
+DATA winograd256Lanes<>+20(SB)/4, $0x00000020
+DATA winograd256Lanes<>+24(SB)/4, $0x00000040
+DATA winograd256Lanes<>+28(SB)/4, $0x00000080
+GLOBL winograd256Lanes<>(SB), RODATA|NOPTR, $32
+
+DATA winograd256Positive<>+0(SB)/4, $0x7fffffff
+DATA winograd256Positive<>+4(SB)/4, $0x7fffffff
+DATA winograd256Positive<>+8(SB)/4, $0x7fffffff
+DATA winograd256Positive<>+12(SB)/4, $0x7fffffff
+DATA winograd256Positive<>+16(SB)/4, $0x7fffffff
+DATA winograd256Positive<>+20(SB)/4, $0x7fffffff
+DATA winograd256Positive<>+24(SB)/4, $0x7fffffff
+DATA winograd256Positive<>+28(SB)/4, $0x7fffffff
+GLOBL winograd256Positive<>(SB), RODATA|NOPTR, $32
+
+DATA winograd256Half<>+0(SB)/4, $0x3f000000
+DATA winograd256Half<>+4(SB)/4, $0x3f000000
+DATA winograd256Half<>+8(SB)/4, $0x3f000000
+DATA winograd256Half<>+12(SB)/4, $0x3f000000
+DATA winograd256Half<>+16(SB)/4, $0x3f000000
+DATA winograd256Half<>+20(SB)/4, $0x3f000000
+DATA winograd256Half<>+24(SB)/4, $0x3f000000
+DATA winograd256Half<>+28(SB)/4, $0x3f000000
+GLOBL winograd256Half<>(SB), RODATA|NOPTR, $32
+
+// func winogradSourceAVX2(dst *float32, apart int, ldd int, rows *[4]uintptr, steps *[4]int, masks
+// *[5]uint16, ahead int, k int, seen *[32]float32)
+// Requires: AVX, AVX2, MMX+
+TEXT ·winogradSourceAVX2(SB), NOSPLIT, $0-72
+	MOVQ         masks+40(FP), AX
+	MOVQ         seen+64(FP), CX
+	VPBROADCASTB (AX), Y0
+	VPAND        winograd256Lanes<>+0(SB), Y0, Y0
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y0, Y0
+	VPBROADCASTB 1(AX), Y1
+	VPAND        winograd256Lanes<>+0(SB), Y1, Y1
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y1, Y1
+	VPBROADCASTB 4(AX), Y2
+	VPAND        winograd256Lanes<>+0(SB), Y2, Y2
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y2, Y2
+	VPBROADCASTB 5(AX), Y3
+	VPAND        winograd256Lanes<>+0(SB), Y3, Y3
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y3, Y3
+	MOVQ         dst+0(FP), AX
+	MOVQ         apart+8(FP), DX
+	MOVQ         ldd+16(FP), BX
+	SHLQ         $0x02, DX
+	SHLQ         $0x02, BX
+	MOVQ         rows+24(FP), SI
+	MOVQ         steps+32(FP), DI
+	MOVQ         (SI), R8
+	MOVQ         8(SI), R9
+	MOVQ         16(SI), R10
+	MOVQ         24(SI), SI
+	MOVQ         ahead+48(FP), R11
+	MOVQ         k+56(FP), R12
+	VMOVUPS      (CX), Y4
+	VMOVUPS      32(CX), Y5
+	VMOVUPS      64(CX), Y6
+
+channel0:
+	PREFETCHT0   (R10)(R11*4)
+	PREFETCHT0   (SI)(R11*4)
+	MOVQ         AX, R13
+	LEAQ         (DX)(DX*2), R14
+	VMASKMOVPS   (R8), Y0, Y7
+	VMASKMOVPS   (R10), Y0, Y8
+	VPAND        winograd256Positive<>+0(SB), Y7, Y9
+	VADDPS       Y9, Y4, Y4
+	VMAXPS       Y9, Y6, Y6
+	VPAND        winograd256Positive<>+0(SB), Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VMAXPS       Y9, Y6, Y6
+	VSUBPS       Y8, Y7, Y7
+	VMASKMOVPS   32(R8), Y1, Y8
+	VMASKMOVPS   32(R10), Y1, Y9
+	VPAND        winograd256Positive<>+0(SB), Y8, Y10
+	VADDPS       Y10, Y5, Y5
+	VMAXPS       Y10, Y6, Y6
+	VPAND        winograd256Positive<>+0(SB), Y9, Y10
+	VADDPS       Y10, Y5, Y5
+	VMAXPS       Y10, Y6, Y6
+	VSUBPS       Y9, Y8, Y8
+	VMASKMOVPS   8(R8), Y2, Y9
+	VMASKMOVPS   8(R10), Y2, Y10
+	VSUBPS       Y10, Y9, Y9
+	VMASKMOVPS   40(R8), Y3, Y10
+	VMASKMOVPS   40(R10), Y3, Y11
+	VPAND        winograd256Positive<>+0(SB), Y10, Y12
+	VMAXPS       Y12, Y6, Y6
+	VPAND        winograd256Positive<>+0(SB), Y11, Y12
+	VMAXPS       Y12, Y6, Y6
+	VSUBPS       Y11, Y10, Y10
+	VSHUFPS      $0x88, Y8, Y7, Y11
+	VPERMPD      $0xd8, Y11, Y11
+	VSHUFPS      $0xdd, Y8, Y7, Y7
+	VPERMPD      $0xd8, Y7, Y7
+	VSHUFPS      $0x88, Y10, Y9, Y8
+	VPERMPD      $0xd8, Y8, Y8
+	VSHUFPS      $0xdd, Y10, Y9, Y9
+	VPERMPD      $0xd8, Y9, Y9
+	VSUBPS       Y8, Y11, Y10
+	VADDPS       Y8, Y7, Y11
+	VSUBPS       Y7, Y8, Y8
+	VSUBPS       Y9, Y7, Y7
+	VMOVUPS      Y10, (R13)
+	VMOVUPS      Y11, (R13)(DX*1)
+	VMOVUPS      Y8, (R13)(DX*2)
+	VMOVUPS      Y7, (R13)(R14*1)
+	LEAQ         (R13)(DX*4), R13
+	VMASKMOVPS   (R9), Y0, Y7
+	VMASKMOVPS   (R10), Y0, Y8
+	VADDPS       Y8, Y7, Y7
+	VMASKMOVPS   32(R9), Y1, Y8
+	VMASKMOVPS   32(R10), Y1, Y9
+	VADDPS       Y9, Y8, Y8
+	VMASKMOVPS   8(R9), Y2, Y9
+	VMASKMOVPS   8(R10), Y2, Y10
+	VADDPS       Y10, Y9, Y9
+	VMASKMOVPS   40(R9), Y3, Y10
+	VMASKMOVPS   40(R10), Y3, Y11
+	VADDPS       Y11, Y10, Y10
+	VSHUFPS      $0x88, Y8, Y7, Y11
+	VPERMPD      $0xd8, Y11, Y11
+	VSHUFPS      $0xdd, Y8, Y7, Y7
+	VPERMPD      $0xd8, Y7, Y7
+	VSHUFPS      $0x88, Y10, Y9, Y8
+	VPERMPD      $0xd8, Y8, Y8
+	VSHUFPS      $0xdd, Y10, Y9, Y9
+	VPERMPD      $0xd8, Y9, Y9
+	VSUBPS       Y8, Y11, Y10
+	VADDPS       Y8, Y7, Y11
+	VSUBPS       Y7, Y8, Y8
+	VSUBPS       Y9, Y7, Y7
+	VMOVUPS      Y10, (R13)
+	VMOVUPS      Y11, (R13)(DX*1)
+	VMOVUPS      Y8, (R13)(DX*2)
+	VMOVUPS      Y7, (R13)(R14*1)
+	LEAQ         (R13)(DX*4), R13
+	VMASKMOVPS   (R10), Y0, Y7
+	VMASKMOVPS   (R9), Y0, Y8
+	VSUBPS       Y8, Y7, Y7
+	VMASKMOVPS   32(R10), Y1, Y8
+	VMASKMOVPS   32(R9), Y1, Y9
+	VSUBPS       Y9, Y8, Y8
+	VMASKMOVPS   8(R10), Y2, Y9
+	VMASKMOVPS   8(R9), Y2, Y10
+	VSUBPS       Y10, Y9, Y9
+	VMASKMOVPS   40(R10), Y3, Y10
+	VMASKMOVPS   40(R9), Y3, Y11
+	VSUBPS       Y11, Y10, Y10
+	VSHUFPS      $0x88, Y8, Y7, Y11
+	VPERMPD      $0xd8, Y11, Y11
+	VSHUFPS      $0xdd, Y8, Y7, Y7
+	VPERMPD      $0xd8, Y7, Y7
+	VSHUFPS      $0x88, Y10, Y9, Y8
+	VPERMPD      $0xd8, Y8, Y8
+	VSHUFPS      $0xdd, Y10, Y9, Y9
+	VPERMPD      $0xd8, Y9, Y9
+	VSUBPS       Y8, Y11, Y10
+	VADDPS       Y8, Y7, Y11
+	VSUBPS       Y7, Y8, Y8
+	VSUBPS       Y9, Y7, Y7
+	VMOVUPS      Y10, (R13)
+	VMOVUPS      Y11, (R13)(DX*1)
+	VMOVUPS      Y8, (R13)(DX*2)
+	VMOVUPS      Y7, (R13)(R14*1)
+	LEAQ         (R13)(DX*4), R13
+	VMASKMOVPS   (R9), Y0, Y7
+	VMASKMOVPS   (SI), Y0, Y8
+	VPAND        winograd256Positive<>+0(SB), Y7, Y9
+	VADDPS       Y9, Y4, Y4
+	VMAXPS       Y9, Y6, Y6
+	VPAND        winograd256Positive<>+0(SB), Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VMAXPS       Y9, Y6, Y6
+	VSUBPS       Y8, Y7, Y7
+	VMASKMOVPS   32(R9), Y1, Y8
+	VMASKMOVPS   32(SI), Y1, Y9
+	VPAND        winograd256Positive<>+0(SB), Y8, Y10
+	VADDPS       Y10, Y5, Y5
+	VMAXPS       Y10, Y6, Y6
+	VPAND        winograd256Positive<>+0(SB), Y9, Y10
+	VADDPS       Y10, Y5, Y5
+	VMAXPS       Y10, Y6, Y6
+	VSUBPS       Y9, Y8, Y8
+	VMASKMOVPS   8(R9), Y2, Y9
+	VMASKMOVPS   8(SI), Y2, Y10
+	VSUBPS       Y10, Y9, Y9
+	VMASKMOVPS   40(R9), Y3, Y10
+	VMASKMOVPS   40(SI), Y3, Y11
+	VPAND        winograd256Positive<>+0(SB), Y10, Y12
+	VMAXPS       Y12, Y6, Y6
+	VPAND        winograd256Positive<>+0(SB), Y11, Y12
+	VMAXPS       Y12, Y6, Y6
+	VSUBPS       Y11, Y10, Y10
+	VSHUFPS      $0x88, Y8, Y7, Y11
+	VPERMPD      $0xd8, Y11, Y11
+	VSHUFPS      $0xdd, Y8, Y7, Y7
+	VPERMPD      $0xd8, Y7, Y7
+	VSHUFPS      $0x88, Y10, Y9, Y8
+	VPERMPD      $0xd8, Y8, Y8
+	VSHUFPS      $0xdd, Y10, Y9, Y9
+	VPERMPD      $0xd8, Y9, Y9
+	VSUBPS       Y8, Y11, Y10
+	VADDPS       Y8, Y7, Y11
+	VSUBPS       Y7, Y8, Y8
+	VSUBPS       Y9, Y7, Y7
+	VMOVUPS      Y10, (R13)
+	VMOVUPS      Y11, (R13)(DX*1)
+	VMOVUPS      Y8, (R13)(DX*2)
+	VMOVUPS      Y7, (R13)(R14*1)
+	MOVQ         (DI), R13
+	LEAQ         (R8)(R13*4), R8
+	MOVQ         8(DI), R13
+	LEAQ         (R9)(R13*4), R9
+	MOVQ         16(DI), R13
+	LEAQ         (R10)(R13*4), R10
+	MOVQ         24(DI), R13
+	LEAQ         (SI)(R13*4), SI
+	ADDQ         BX, AX
+	DECQ         R12
+	JG           channel0
+	VMOVUPS      Y4, (CX)
+	VMOVUPS      Y5, 32(CX)
+	VMOVUPS      Y6, 64(CX)
+	MOVQ         masks+40(FP), AX
+	MOVQ         seen+64(FP), CX
+	CMPB         9(AX), $0x00
+	JE           done
+	VPBROADCASTB 2(AX), Y0
+	VPAND        winograd256Lanes<>+0(SB), Y0, Y0
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y0, Y0
+	VPBROADCASTB 3(AX), Y1
+	VPAND        winograd256Lanes<>+0(SB), Y1, Y1
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y1, Y1
+	VPBROADCASTB 6(AX), Y2
+	VPAND        winograd256Lanes<>+0(SB), Y2, Y2
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y2, Y2
+	VPBROADCASTB 7(AX), Y3
+	VPAND        winograd256Lanes<>+0(SB), Y3, Y3
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y3, Y3
+	MOVQ         dst+0(FP), AX
+	MOVQ         apart+8(FP), DX
+	MOVQ         ldd+16(FP), BX
+	SHLQ         $0x02, DX
+	SHLQ         $0x02, BX
+	MOVQ         rows+24(FP), SI
+	MOVQ         steps+32(FP), DI
+	MOVQ         (SI), R8
+	MOVQ         8(SI), R9
+	MOVQ         16(SI), R10
+	MOVQ         24(SI), SI
+	MOVQ         ahead+48(FP), R11
+	MOVQ         k+56(FP), R12
+	VMOVUPS      (CX), Y4
+	VMOVUPS      32(CX), Y5
+	VMOVUPS      64(CX), Y6
+	ADDQ         $0x20, AX
+
+channel1:
+	PREFETCHT0 64(R10)(R11*4)
+	PREFETCHT0 64(SI)(R11*4)
+	MOVQ       AX, R13
+	LEAQ       (DX)(DX*2), R14
+	VMASKMOVPS 64(R8), Y0, Y7
+	VMASKMOVPS 64(R10), Y0, Y8
+	VPAND      winograd256Positive<>+0(SB), Y7, Y9
+	VADDPS     Y9, Y4, Y4
+	VMAXPS     Y9, Y6, Y6
+	VPAND      winograd256Positive<>+0(SB), Y8, Y9
+	VADDPS     Y9, Y4, Y4
+	VMAXPS     Y9, Y6, Y6
+	VSUBPS     Y8, Y7, Y7
+	VMASKMOVPS 96(R8), Y1, Y8
+	VMASKMOVPS 96(R10), Y1, Y9
+	VPAND      winograd256Positive<>+0(SB), Y8, Y10
+	VADDPS     Y10, Y5, Y5
+	VMAXPS     Y10, Y6, Y6
+	VPAND      winograd256Positive<>+0(SB), Y9, Y10
+	VADDPS     Y10, Y5, Y5
+	VMAXPS     Y10, Y6, Y6
+	VSUBPS     Y9, Y8, Y8
+	VMASKMOVPS 72(R8), Y2, Y9
+	VMASKMOVPS 72(R10), Y2, Y10
+	VSUBPS     Y10, Y9, Y9
+	VMASKMOVPS 104(R8), Y3, Y10
+	VMASKMOVPS 104(R10), Y3, Y11
+	VPAND      winograd256Positive<>+0(SB), Y10, Y12
+	VMAXPS     Y12, Y6, Y6
+	VPAND      winograd256Positive<>+0(SB), Y11, Y12
+	VMAXPS     Y12, Y6, Y6
+	VSUBPS     Y11, Y10, Y10
+	VSHUFPS    $0x88, Y8, Y7, Y11
+	VPERMPD    $0xd8, Y11, Y11
+	VSHUFPS    $0xdd, Y8, Y7, Y7
+	VPERMPD    $0xd8, Y7, Y7
+	VSHUFPS    $0x88, Y10, Y9, Y8
+	VPERMPD    $0xd8, Y8, Y8
+	VSHUFPS    $0xdd, Y10, Y9, Y9
+	VPERMPD    $0xd8, Y9, Y9
+	VSUBPS     Y8, Y11, Y10
+	VADDPS     Y8, Y7, Y11
+	VSUBPS     Y7, Y8, Y8
+	VSUBPS     Y9, Y7, Y7
+	VMOVUPS    Y10, (R13)
+	VMOVUPS    Y11, (R13)(DX*1)
+	VMOVUPS    Y8, (R13)(DX*2)
+	VMOVUPS    Y7, (R13)(R14*1)
+	LEAQ       (R13)(DX*4), R13
+	VMASKMOVPS 64(R9), Y0, Y7
+	VMASKMOVPS 64(R10), Y0, Y8
+	VADDPS     Y8, Y7, Y7
+	VMASKMOVPS 96(R9), Y1, Y8
+	VMASKMOVPS 96(R10), Y1, Y9
+	VADDPS     Y9, Y8, Y8
+	VMASKMOVPS 72(R9), Y2, Y9
+	VMASKMOVPS 72(R10), Y2, Y10
+	VADDPS     Y10, Y9, Y9
+	VMASKMOVPS 104(R9), Y3, Y10
+	VMASKMOVPS 104(R10), Y3, Y11
+	VADDPS     Y11, Y10, Y10
+	VSHUFPS    $0x88, Y8, Y7, Y11
+	VPERMPD    $0xd8, Y11, Y11
+	VSHUFPS    $0xdd, Y8, Y7, Y7
+	VPERMPD    $0xd8, Y7, Y7
+	VSHUFPS    $0x88, Y10, Y9, Y8
+	VPERMPD    $0xd8, Y8, Y8
+	VSHUFPS    $0xdd, Y10, Y9, Y9
+	VPERMPD    $0xd8, Y9, Y9
+	VSUBPS     Y8, Y11, Y10
+	VADDPS     Y8, Y7, Y11
+	VSUBPS     Y7, Y8, Y8
+	VSUBPS     Y9, Y7, Y7
+	VMOVUPS    Y10, (R13)
+	VMOVUPS    Y11, (R13)(DX*1)
+	VMOVUPS    Y8, (R13)(DX*2)
+	VMOVUPS    Y7, (R13)(R14*1)
+	LEAQ       (R13)(DX*4), R13
+	VMASKMOVPS 64(R10), Y0, Y7
+	VMASKMOVPS 64(R9), Y0, Y8
+	VSUBPS     Y8, Y7, Y7
+	VMASKMOVPS 96(R10), Y1, Y8
+	VMASKMOVPS 96(R9), Y1, Y9
+	VSUBPS     Y9, Y8, Y8
+	VMASKMOVPS 72(R10), Y2, Y9
+	VMASKMOVPS 72(R9), Y2, Y10
+	VSUBPS     Y10, Y9, Y9
+	VMASKMOVPS 104(R10), Y3, Y10
+	VMASKMOVPS 104(R9), Y3, Y11
+	VSUBPS     Y11, Y10, Y10
+	VSHUFPS    $0x88, Y8, Y7, Y11
+	VPERMPD    $0xd8, Y11, Y11
+	VSHUFPS    $0xdd, Y8, Y7, Y7
+	VPERMPD    $0xd8, Y7, Y7
+	VSHUFPS    $0x88, Y10, Y9, Y8
+	VPERMPD    $0xd8, Y8, Y8
+	VSHUFPS    $0xdd, Y10, Y9, Y9
+	VPERMPD    $0xd8, Y9, Y9
+	VSUBPS     Y8, Y11, Y10
+	VADDPS     Y8, Y7, Y11
+	VSUBPS     Y7, Y8, Y8
+	VSUBPS     Y9, Y7, Y7
+	VMOVUPS    Y10, (R13)
+	VMOVUPS    Y11, (R13)(DX*1)
+	VMOVUPS    Y8, (R13)(DX*2)
+	VMOVUPS    Y7, (R13)(R14*1)
+	LEAQ       (R13)(DX*4), R13
+	VMASKMOVPS 64(R9), Y0, Y7
+	VMASKMOVPS 64(SI), Y0, Y8
+	VPAND      winograd256Positive<>+0(SB), Y7, Y9
+	VADDPS     Y9, Y4, Y4
+	VMAXPS     Y9, Y6, Y6
+	VPAND      winograd256Positive<>+0(SB), Y8, Y9
+	VADDPS     Y9, Y4, Y4
+	VMAXPS     Y9, Y6, Y6
+	VSUBPS     Y8, Y7, Y7
+	VMASKMOVPS 96(R9), Y1, Y8
+	VMASKMOVPS 96(SI), Y1, Y9
+	VPAND      winograd256Positive<>+0(SB), Y8, Y10
+	VADDPS     Y10, Y5, Y5
+	VMAXPS     Y10, Y6, Y6
+	VPAND      winograd256Positive<>+0(SB), Y9, Y10
+	VADDPS     Y10, Y5, Y5
+	VMAXPS     Y10, Y6, Y6
+	VSUBPS     Y9, Y8, Y8
+	VMASKMOVPS 72(R9), Y2, Y9
+	VMASKMOVPS 72(SI), Y2, Y10
+	VSUBPS     Y10, Y9, Y9
+	VMASKMOVPS 104(R9), Y3, Y10
+	VMASKMOVPS 104(SI), Y3, Y11
+	VPAND      winograd256Positive<>+0(SB), Y10, Y12
+	VMAXPS     Y12, Y6, Y6
+	VPAND      winograd256Positive<>+0(SB), Y11, Y12
+	VMAXPS     Y12, Y6, Y6
+	VSUBPS     Y11, Y10, Y10
+	VSHUFPS    $0x88, Y8, Y7, Y11
+	VPERMPD    $0xd8, Y11, Y11
+	VSHUFPS    $0xdd, Y8, Y7, Y7
+	VPERMPD    $0xd8, Y7, Y7
+	VSHUFPS    $0x88, Y10, Y9, Y8
+	VPERMPD    $0xd8, Y8, Y8
+	VSHUFPS    $0xdd, Y10, Y9, Y9
+	VPERMPD    $0xd8, Y9, Y9
+	VSUBPS     Y8, Y11, Y10
+	VADDPS     Y8, Y7, Y11
+	VSUBPS     Y7, Y8, Y8
+	VSUBPS     Y9, Y7, Y7
+	VMOVUPS    Y10, (R13)
+	VMOVUPS    Y11, (R13)(DX*1)
+	VMOVUPS    Y8, (R13)(DX*2)
+	VMOVUPS    Y7, (R13)(R14*1)
+	MOVQ       (DI), R13
+	LEAQ       (R8)(R13*4), R8
+	MOVQ       8(DI), R13
+	LEAQ       (R9)(R13*4), R9
+	MOVQ       16(DI), R13
+	LEAQ       (R10)(R13*4), R10
+	MOVQ       24(DI), R13
+	LEAQ       (SI)(R13*4), SI
+	ADDQ       BX, AX
+	DECQ       R12
+	JG         channel1
+	VMOVUPS    Y4, (CX)
+	VMOVUPS    Y5, 32(CX)
+	VMOVUPS    Y6, 64(CX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func winogradWeightsAVX2(dst *float32, apart int, src *float32, tap int, k int)
+// Requires: AVX
+TEXT ·winogradWeightsAVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ apart+8(FP), CX
+	MOVQ src+16(FP), DX
+	MOVQ tap+24(FP), BX
+	MOVQ k+32(FP), SI
+	SHLQ $0x02, CX
+	SHLQ $0x02, BX
+	LEAQ (CX)(CX*2), DI
+
+channel:
+	MOVQ    DX, R8
+	VMOVUPS (R8), Y0
+	ADDQ    BX, R8
+	VMOVUPS (R8), Y1
+	ADDQ    BX, R8
+	VMOVUPS (R8), Y2
+	ADDQ    BX, R8
+	VADDPS  Y2, Y0, Y3
+	VADDPS  Y1, Y3, Y4
+	VSUBPS  Y1, Y3, Y1
+	VMULPS  winograd256Half<>+0(SB), Y4, Y4
+	VMULPS  winograd256Half<>+0(SB), Y1, Y1
+	VMOVUPS (R8), Y3
+	ADDQ    BX, R8
+	VMOVUPS (R8), Y5
+	ADDQ    BX, R8
+	VMOVUPS (R8), Y6
+	ADDQ    BX, R8
+	VADDPS  Y6, Y3, Y7
+	VADDPS  Y5, Y7, Y8
+	VSUBPS  Y5, Y7, Y5
+	VMULPS  winograd256Half<>+0(SB), Y8, Y8
+	VMULPS  winograd256Half<>+0(SB), Y5, Y5
+	VMOVUPS (R8), Y7
+	ADDQ    BX, R8
+	VMOVUPS (R8), Y9
+	ADDQ    BX, R8
+	VMOVUPS (R8), Y10
+	VADDPS  Y10, Y7, Y11
+	VADDPS  Y9, Y11, Y12
+	VSUBPS  Y9, Y11, Y9
+	VMULPS  winograd256Half<>+0(SB), Y12, Y12
+	VMULPS  winograd256Half<>+0(SB), Y9, Y9
+	LEAQ    (AX), R8
+	VADDPS  Y7, Y0, Y11
+	VADDPS  Y3, Y11, Y13
+	VSUBPS  Y3, Y11, Y3
+	VMULPS  winograd256Half<>+0(SB), Y13, Y13
+	VMULPS  winograd256Half<>+0(SB), Y3, Y3
+	VMOVUPS Y0, (R8)
+	LEAQ    (R8)(CX*4), R8
+	VMOVUPS Y13, (R8)
+	LEAQ    (R8)(CX*4), R8
+	VMOVUPS Y3, (R8)
+	LEAQ    (R8)(CX*4), R8
+	VMOVUPS Y7, (R8)
+	LEAQ    (AX)(CX*1), R8
+	VADDPS  Y12, Y4, Y0
+	VADDPS  Y8, Y0, Y3
+	VSUBPS  Y8, Y0, Y0
+	VMULPS  winograd256Half<>+0(SB), Y3, Y3
+	VMULPS  winograd256Half<>+0(SB), Y0, Y0
+	VMOVUPS Y4, (R8)
+	LEAQ    (R8)(CX*4), R8
+	VMOVUPS Y3, (R8)
+	LEAQ    (R8)(CX*4), R8
+	VMOVUPS Y0, (R8)
+	LEAQ    (R8)(CX*4), R8
+	VMOVUPS Y12, (R8)
+	LEAQ    (AX)(CX*2), R8
+	VADDPS  Y9, Y1, Y0
+	VADDPS  Y5, Y0, Y3
+	VSUBPS  Y5, Y0, Y0
+	VMULPS  winograd256Half<>+0(SB), Y3, Y3
+	VMULPS  winograd256Half<>+0(SB), Y0, Y0
+	VMOVUPS Y1, (R8)
+	LEAQ    (R8)(CX*4), R8
+	VMOVUPS Y3, (R8)
+	LEAQ    (R8)(CX*4), R8
+	VMOVUPS Y0, (R8)
+	LEAQ    (R8)(CX*4), R8
+	VMOVUPS Y9, (R8)
+	LEAQ    (AX)(DI*1), R8
+	VADDPS  Y10, Y2, Y0
+	VADDPS  Y6, Y0, Y1
+	VSUBPS  Y6, Y0, Y0
+	VMULPS  winograd256Half<>+0(SB), Y1, Y1
+	VMULPS  winograd256Half<>+0(SB), Y0, Y0
+	VMOVUPS Y2, (R8)
+	LEAQ    (R8)(CX*4), R8
+	VMOVUPS Y1, (R8)
+	LEAQ    (R8)(CX*4), R8
+	VMOVUPS Y0, (R8)
+	LEAQ    (R8)(CX*4), R8
+	VMOVUPS Y10, (R8)
+	ADDQ    $+288, DX
+	ADDQ    $+32, AX
+	DECQ    SI
+	JG      channel
+	VZEROUPPER
+	RET
+
+// func winogradResultAVX2(dst *float32, pitch int, distance int, src *float32, apart int, lds int,
+// masks *[4]uint16, k int)
+// Requires: AVX, AVX2
+TEXT ·winogradResultAVX2(SB), NOSPLIT, $0-64
+	MOVQ masks+48(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ pitch+8(FP), DX
+	MOVQ distance+16(FP), BX
+	MOVQ src+24(FP), SI
+	MOVQ apart+32(FP), DI
+	MOVQ lds+40(FP), R8
+	SHLQ $0x02, DX
+	SHLQ $0x02, BX
+	SHLQ $0x02, DI
+	SHLQ $0x02, R8
+	MOVQ k+56(FP), R9
+	LEAQ (DI)(DI*2), R10
+
+channel0:
+	LEAQ      (SI), R11
+	VMOVUPS   (R11), Y0
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y1
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y2
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y3
+	VADDPS    Y2, Y1, Y4
+	VSUBPS    Y2, Y1, Y1
+	VADDPS    Y4, Y0, Y0
+	VSUBPS    Y3, Y1, Y1
+	LEAQ      (SI)(DI*1), R11
+	VMOVUPS   (R11), Y2
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y3
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y4
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y5
+	VADDPS    Y4, Y3, Y6
+	VSUBPS    Y4, Y3, Y3
+	VADDPS    Y6, Y2, Y2
+	VSUBPS    Y5, Y3, Y3
+	LEAQ      (SI)(DI*2), R11
+	VMOVUPS   (R11), Y4
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y5
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y6
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y7
+	VADDPS    Y6, Y5, Y8
+	VSUBPS    Y6, Y5, Y5
+	VADDPS    Y8, Y4, Y4
+	VSUBPS    Y7, Y5, Y5
+	LEAQ      (SI)(R10*1), R11
+	VMOVUPS   (R11), Y6
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y7
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y8
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y9
+	VADDPS    Y8, Y7, Y10
+	VSUBPS    Y8, Y7, Y7
+	VADDPS    Y10, Y6, Y6
+	VSUBPS    Y9, Y7, Y7
+	VADDPS    Y4, Y2, Y8
+	VSUBPS    Y4, Y2, Y2
+	VADDPS    Y8, Y0, Y0
+	VSUBPS    Y6, Y2, Y2
+	VPERMPD   $0xd8, Y0, Y0
+	VPERMPD   $0xd8, Y2, Y2
+	VUNPCKLPS Y2, Y0, Y4
+	VUNPCKHPS Y2, Y0, Y0
+	CMPB      (AX), $-1
+	JNE       partial000
+	VMOVUPS   Y4, (CX)
+	JMP       next000
+
+partial000:
+	VPBROADCASTB (AX), Y2
+	VPAND        winograd256Lanes<>+0(SB), Y2, Y2
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y2, Y2
+	VMASKMOVPS   Y4, Y2, (CX)
+
+next000:
+	CMPB    1(AX), $-1
+	JNE     partial001
+	VMOVUPS Y0, 32(CX)
+	JMP     next001
+
+partial001:
+	VPBROADCASTB 1(AX), Y2
+	VPAND        winograd256Lanes<>+0(SB), Y2, Y2
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y2, Y2
+	VMASKMOVPS   Y0, Y2, 32(CX)
+
+next001:
+	VADDPS    Y5, Y3, Y0
+	VSUBPS    Y5, Y3, Y2
+	VADDPS    Y0, Y1, Y0
+	VSUBPS    Y7, Y2, Y1
+	VPERMPD   $0xd8, Y0, Y0
+	VPERMPD   $0xd8, Y1, Y1
+	VUNPCKLPS Y1, Y0, Y2
+	VUNPCKHPS Y1, Y0, Y0
+	CMPB      4(AX), $-1
+	JNE       partial010
+	VMOVUPS   Y2, (CX)(DX*1)
+	JMP       next010
+
+partial010:
+	VPBROADCASTB 4(AX), Y1
+	VPAND        winograd256Lanes<>+0(SB), Y1, Y1
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y1, Y1
+	VMASKMOVPS   Y2, Y1, (CX)(DX*1)
+
+next010:
+	CMPB    5(AX), $-1
+	JNE     partial011
+	VMOVUPS Y0, 32(CX)(DX*1)
+	JMP     next011
+
+partial011:
+	VPBROADCASTB 5(AX), Y1
+	VPAND        winograd256Lanes<>+0(SB), Y1, Y1
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y1, Y1
+	VMASKMOVPS   Y0, Y1, 32(CX)(DX*1)
+
+next011:
+	ADDQ R8, SI
+	ADDQ BX, CX
+	DECQ R9
+	JG   channel0
+	MOVQ masks+48(FP), AX
+	CMPW 2(AX), $0x00
+	JE   done
+	MOVQ dst+0(FP), CX
+	MOVQ pitch+8(FP), DX
+	MOVQ distance+16(FP), BX
+	MOVQ src+24(FP), SI
+	MOVQ apart+32(FP), DI
+	MOVQ lds+40(FP), R8
+	SHLQ $0x02, DX
+	SHLQ $0x02, BX
+	SHLQ $0x02, DI
+	SHLQ $0x02, R8
+	ADDQ $0x40, CX
+	ADDQ $0x20, SI
+	MOVQ k+56(FP), R9
+	LEAQ (DI)(DI*2), R10
+
+channel1:
+	LEAQ      (SI), R11
+	VMOVUPS   (R11), Y0
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y1
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y2
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y3
+	VADDPS    Y2, Y1, Y4
+	VSUBPS    Y2, Y1, Y1
+	VADDPS    Y4, Y0, Y0
+	VSUBPS    Y3, Y1, Y1
+	LEAQ      (SI)(DI*1), R11
+	VMOVUPS   (R11), Y2
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y3
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y4
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y5
+	VADDPS    Y4, Y3, Y6
+	VSUBPS    Y4, Y3, Y3
+	VADDPS    Y6, Y2, Y2
+	VSUBPS    Y5, Y3, Y3
+	LEAQ      (SI)(DI*2), R11
+	VMOVUPS   (R11), Y4
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y5
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y6
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y7
+	VADDPS    Y6, Y5, Y8
+	VSUBPS    Y6, Y5, Y5
+	VADDPS    Y8, Y4, Y4
+	VSUBPS    Y7, Y5, Y5
+	LEAQ      (SI)(R10*1), R11
+	VMOVUPS   (R11), Y6
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y7
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y8
+	LEAQ      (R11)(DI*4), R11
+	VMOVUPS   (R11), Y9
+	VADDPS    Y8, Y7, Y10
+	VSUBPS    Y8, Y7, Y7
+	VADDPS    Y10, Y6, Y6
+	VSUBPS    Y9, Y7, Y7
+	VADDPS    Y4, Y2, Y8
+	VSUBPS    Y4, Y2, Y2
+	VADDPS    Y8, Y0, Y0
+	VSUBPS    Y6, Y2, Y2
+	VPERMPD   $0xd8, Y0, Y0
+	VPERMPD   $0xd8, Y2, Y2
+	VUNPCKLPS Y2, Y0, Y4
+	VUNPCKHPS Y2, Y0, Y0
+	CMPB      2(AX), $-1
+	JNE       partial100
+	VMOVUPS   Y4, (CX)
+	JMP       next100
+
+partial100:
+	VPBROADCASTB 2(AX), Y2
+	VPAND        winograd256Lanes<>+0(SB), Y2, Y2
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y2, Y2
+	VMASKMOVPS   Y4, Y2, (CX)
+
+next100:
+	CMPB    3(AX), $-1
+	JNE     partial101
+	VMOVUPS Y0, 32(CX)
+	JMP     next101
+
+partial101:
+	VPBROADCASTB 3(AX), Y2
+	VPAND        winograd256Lanes<>+0(SB), Y2, Y2
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y2, Y2
+	VMASKMOVPS   Y0, Y2, 32(CX)
+
+next101:
+	VADDPS    Y5, Y3, Y0
+	VSUBPS    Y5, Y3, Y2
+	VADDPS    Y0, Y1, Y0
+	VSUBPS    Y7, Y2, Y1
+	VPERMPD   $0xd8, Y0, Y0
+	VPERMPD   $0xd8, Y1, Y1
+	VUNPCKLPS Y1, Y0, Y2
+	VUNPCKHPS Y1, Y0, Y0
+	CMPB      6(AX), $-1
+	JNE       partial110
+	VMOVUPS   Y2, (CX)(DX*1)
+	JMP       next110
+
+partial110:
+	VPBROADCASTB 6(AX), Y1
+	VPAND        winograd256Lanes<>+0(SB), Y1, Y1
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y1, Y1
+	VMASKMOVPS   Y2, Y1, (CX)(DX*1)
+
+next110:
+	CMPB    7(AX), $-1
+	JNE     partial111
+	VMOVUPS Y0, 32(CX)(DX*1)
+	JMP     next111
+
+partial111:
+	VPBROADCASTB 7(AX), Y1
+	VPAND        winograd256Lanes<>+0(SB), Y1, Y1
+	VPCMPEQD     winograd256Lanes<>+0(SB), Y1, Y1
+	VMASKMOVPS   Y0, Y1, 32(CX)(DX*1)
+
+next111:
+	ADDQ R8, SI
+	ADDQ BX, CX
+	DECQ R9
+	JG   channel1
+
+done:
 	VZEROUPPER
 	RET
 

@@ -65,7 +65,7 @@ func (c *Conv) Forward(par Parallel, y, x, w []float32) {
 		clear(y)
 		return
 	}
-	if c.forwardByPlace(par, y, x, w) || c.forwardByTiles(par, y, x, w) {
+	if c.forwardByTiles(par, y, x, w) || c.forwardByPlace(par, y, x, w) {
 		return
 	}
 	j := newColumns(c.inputGrid(x), c.Outputs/c.Groups)

@@ -15,7 +15,7 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 		clear(dx)
 		return
 	}
-	if c.dataByPlace(par, dx, g, w) || c.dataByTiles(par, dx, g, w) {
+	if c.dataByTiles(par, dx, g, w) || c.dataByPlace(par, dx, g, w) {
 		return
 	}
 	// the kernel multiplies zeros beyond the edges of y with weights, and an infinite weight would

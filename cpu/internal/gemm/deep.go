@@ -15,7 +15,7 @@ func (d *direct[T]) deep(par Parallel, at part, k int, a, b, c operand[T], accum
 	switch {
 	case m*n*block <= directWork:
 	case m == 1:
-		cols = max(1, directWork/(block*rowVectors*d.vector)) * rowVectors * d.vector
+		cols = max(1, directWork/(block*d.rowVectors*d.vector)) * d.rowVectors * d.vector
 	default:
 		rows = max(1, directWork/(n*block*directRows)) * directRows
 	}

@@ -17,8 +17,15 @@ type direct[T float] struct {
 	// rows
 	one, two []directKernel[T]
 	row      directKernel[T] // kernel for one row and rowVectors vectors of columns
-	add      func(dst, a, b []T)
-	jobs     sync.Pool
+	// number of vectors of columns of the kernel row, and of columns up to which packing A would
+	// take about as long as the whole product, if its rows are contiguous
+	rowVectors, narrow int
+	// Narrow products with at least tallRows rows may have any B, whose panel each task packs. With
+	// at most flatRows rows, the columns of A may be contiguous instead of its rows. If a number is
+	// 0, such products pack A.
+	tallRows, flatRows int
+	add                func(dst, a, b []T)
+	jobs               sync.Pool
 }
 
 const (
@@ -41,22 +48,26 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 		return false
 	}
 	rows, cols, widest, deep := m, n, d.vector, false
-	if a.cs == 1 { // packing A would take about as long as the whole product
-		widest = 2 * d.vector
+	if a.cs == 1 || a.rs == 1 && m <= d.flatRows {
+		widest = d.narrow * d.vector
 	}
+	tall := d.tallRows > 0 && m >= d.tallRows && a.cs == 1
 	switch {
 	case m*n*k <= directWork:
 	case a.cs == 1 && m > d.kern.height && m <= panelRows && n > widest && m*n*k <= panelWork && (b.cs != 1 || m*n*k <= placeWork):
 		// A stays in the second-level cache, and no task writes memory that another reads.
 		cols = 2 * d.vector
 		rows = ceil(m, max(1, min(panelTasks/ceil(n, cols), m/(4*d.kern.height))))
-	case b.cs != 1 || m > 1 && n > widest:
+	case b.cs != 1 && !tall || m > 1 && n > widest:
 		return false
 	case m == 1:
-		cols = max(1, directWork/(k*rowVectors*d.vector)) * rowVectors * d.vector
+		cols = max(1, directWork/(k*d.rowVectors*d.vector)) * d.rowVectors * d.vector
 		deep = k >= deepBlocks*d.kern.blockOf(k)
 	default:
 		rows = max(1, directWork/(n*k*directRows)) * directRows
+		if b.cs != 1 {
+			rows = max(rows, d.tallRows)
+		}
 		deep = k >= deepBlocks*d.kern.blockOf(k)
 	}
 	tasks := ceil(m, rows) * ceil(n, cols)
@@ -171,8 +182,8 @@ func (d *direct[T]) block(at part, k0, kc int, a, b, c *operand[T], accumulate b
 		switch {
 		case w <= vector:
 			kernels = d.one
-		case at.m == 1 && b.cs == 1 && at.n-j >= rowVectors*vector:
-			w = rowVectors * vector
+		case at.m == 1 && b.cs == 1 && at.n-j >= d.rowVectors*vector:
+			w = d.rowVectors * vector
 		}
 		from, ldb := b.data[at.b+k0*b.rs+j*b.cs:], b.rs
 		if b.cs != 1 {
@@ -180,10 +191,7 @@ func (d *direct[T]) block(at part, k0, kc int, a, b, c *operand[T], accumulate b
 			from, ldb = l.panel, d.kern.width
 		}
 		for i, h := 0, 0; i < at.m; i += h {
-			most := directRows
-			if w > vector {
-				most = len(d.two) - 1
-			}
+			most := len(kernels) - 1
 			h = ceil(at.m-i, ceil(at.m-i, most))
 			f := d.row
 			if w <= 2*vector {

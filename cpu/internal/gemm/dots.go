@@ -26,7 +26,12 @@ func (j *job[E, T]) dotTask(pool *pool[E, T], i int) {
 	l := pool.local()
 	defer pool.locals.Put(l)
 	last := min((i+1)*j.tileB, j.n)
-	for q := i * j.tileB; q < last; {
+	q := i * j.tileB
+	if n := (last - q) &^ 3; n > 0 && kern.rowDots != nil && j.m == 1 && j.c.cs == 1 && !j.rounds && !j.accumulate {
+		kern.rowDots(j.k, &j.a.data[0], &j.b.data[q*j.b.cs], j.b.cs, n, &j.c.data[q])
+		q += n
+	}
+	for q < last {
 		w, kernels := kern.dotWidth, kern.dots
 		if q+w > last {
 			w, kernels = 1, kern.dots1

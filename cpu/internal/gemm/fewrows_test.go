@@ -1,8 +1,11 @@
 package gemm
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
 // TestFewRowsBF16 compares products with few rows with the first rows of a product with many rows.
@@ -78,5 +81,38 @@ func fewRows16(t *testing.T, layouts []bool) {
 				}
 			}
 		}
+	}
+}
+
+// TestRowDots compares products of one row with the first row of a product of two rows. Another
+// kernel computes that product. The bits are the same.
+func TestRowDots(t *testing.T) {
+	testRowDots(t, F32)
+	testRowDots(t, F64)
+}
+
+func testRowDots[T float](t *testing.T, f gemmFunc[T]) {
+	r := rand.New(rand.NewPCG(2, 8))
+	for _, variant := range asm.Variants() {
+		restore := asm.Use(variant)
+		for i := range 120 {
+			n, k, gap := 1+r.IntN(40), 2*dotDepth+i, r.IntN(2)*3
+			a, b := newMatrix[T](r, 2, k, 0), newMatrix[T](r, n, k+gap, 0)
+			a.data[r.IntN(k)] = T(math.Inf(1 - 2*(i%2)))
+			b.data[r.IntN(n)*b.rs+r.IntN(k)] = T(math.Copysign(0, -1))
+			one, two := make([]T, n+1), make([]T, 2*n)
+			one[n] = canary
+			f(Serial, 1, n, k, a.data, a.rs, 1, b.data, 1, b.rs, one, n, 1, false)
+			f(Serial, 2, n, k, a.data, a.rs, 1, b.data, 1, b.rs, two, n, 1, false)
+			for j, x := range one[:n] {
+				if x != two[j] && (x == x || two[j] == two[j]) {
+					t.Fatalf("%s: n %d, k %d, a gap of %d: element %d is %v, that of two rows %v", variant, n, k, gap, j, x, two[j])
+				}
+			}
+			if one[n] != canary {
+				t.Fatalf("%s: n %d, k %d: wrote after the last element", variant, n, k)
+			}
+		}
+		restore()
 	}
 }

@@ -164,6 +164,7 @@ func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kern
 	// most of each tile empty.
 	tiled := kern.tiled != nil && min(m, n) >= tiledRows && m*n >= tiledResult && k >= tiledDepth
 	narrow := !tiled && n < kern.width && m > n && k >= 64 && 2*m*kern.width > 3*n*ceil(m, kern.width)*kern.width
+	narrow = narrow && !(n > 1 && n <= kern.thin && a.cs == 1 && b.cs == 1)
 	if rs, cs := c.distances(); cs != 1 && rs == 1 || n == 1 && m > 1 || narrow {
 		m, n, a, b, c = n, m, b.transposed(), a.transposed(), c.transposed()
 		apart[0], apart[1] = apart[1], apart[0]

@@ -36,9 +36,15 @@ type kernel[E factor, T float] struct {
 	// rows with one column. The lists may be nil.
 	dots, dots1 []dotKernel[E, T]
 	dotWidth    int
+	// rowDots computes the dot products of one row with n columns, where n is a multiple of 4. It
+	// may be nil.
+	rowDots func(k int, a, b *E, ldb, n int, out *T)
 	// direct computes a batch of products without packing A, if that is faster. Otherwise it
 	// returns false. It may be nil.
 	direct func(par Parallel, batch int, apart [3]int, m, n, k int, a, b operand[E], c operand[T], accumulate bool) bool
+	// thin is a number of columns up to which direct computes a product faster than its transpose
+	// is computed, if all rows are contiguous.
+	thin int
 	// tiled computes a product by the tiles of AMX. It may be nil.
 	tiled func(par Parallel, m, n, k int, a, b operand[E], c result[T])
 }

@@ -21,7 +21,7 @@ type dotsBF16 = dotKernel[uint16, float32]
 // k are short: a panel of A stays in the first-level cache, and panels of B are read from the
 // second-level cache.
 var kernels32 = map[string]*kernel32{
-	"avx2": {height: 6, width: 16, stride: 8, block: 256, dots: []dots32{nil, dots1x2F32AVX2, dots2x2F32AVX2, dots3x2F32AVX2, dots4x2F32AVX2}, dots1: []dots32{nil, dots1x1F32AVX2, dots2x1F32AVX2, dots3x1F32AVX2, dots4x1F32AVX2}, dotWidth: 2,
+	"avx2": {height: 6, width: 16, stride: 8, block: 256, dots: []dots32{nil, dots1x2F32AVX2, dots2x2F32AVX2, dots3x2F32AVX2, dots4x2F32AVX2}, dots1: []dots32{nil, dots1x1F32AVX2, dots2x1F32AVX2, dots3x1F32AVX2, dots4x1F32AVX2}, dotWidth: 2, rowDots: rowDotsF32AVX2,
 		vector: 32, copyRows: copy256, transpose: transpose8F32, group: 8, step: 4, micro: []micro32{nil,
 			micro1F32AVX2, micro2F32AVX2, micro3F32AVX2, micro4F32AVX2, micro5F32AVX2, micro6F32AVX2}},
 	"avx512": {height: 14, width: 32, stride: 16, block: 384, masked: true, dots: []dots32{nil, dots1x4F32AVX512, dots2x4F32AVX512, dots3x4F32AVX512, dots4x4F32AVX512}, dots1: []dots32{nil, dots1x1F32AVX512, dots2x1F32AVX512, dots3x1F32AVX512, dots4x1F32AVX512}, dotWidth: 4,
@@ -31,7 +31,7 @@ var kernels32 = map[string]*kernel32{
 }
 
 var kernels64 = map[string]*kernel64{
-	"avx2": {height: 6, width: 8, stride: 8, block: 256, dots: []dots64{nil, dots1x2F64AVX2, dots2x2F64AVX2, dots3x2F64AVX2, dots4x2F64AVX2}, dots1: []dots64{nil, dots1x1F64AVX2, dots2x1F64AVX2, dots3x1F64AVX2, dots4x1F64AVX2}, dotWidth: 2,
+	"avx2": {height: 6, width: 8, stride: 8, block: 256, dots: []dots64{nil, dots1x2F64AVX2, dots2x2F64AVX2, dots3x2F64AVX2, dots4x2F64AVX2}, dots1: []dots64{nil, dots1x1F64AVX2, dots2x1F64AVX2, dots3x1F64AVX2, dots4x1F64AVX2}, dotWidth: 2, rowDots: rowDotsF64AVX2,
 		vector: 32, copyRows: copy256, transpose: transpose4F64, group: 4, step: 2, micro: []micro64{nil,
 			micro1F64AVX2, micro2F64AVX2, micro3F64AVX2, micro4F64AVX2, micro5F64AVX2, micro6F64AVX2}},
 	"avx512": {height: 14, width: 16, stride: 16, block: 256, masked: true, dots: []dots64{nil, dots1x4F64AVX512, dots2x4F64AVX512, dots3x4F64AVX512, dots4x4F64AVX512}, dots1: []dots64{nil, dots1x1F64AVX512, dots2x1F64AVX512, dots3x1F64AVX512, dots4x1F64AVX512}, dotWidth: 4,

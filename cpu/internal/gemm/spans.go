@@ -13,10 +13,7 @@ type spanKernel struct {
 	// a[list[2i]+p*lda+r]·b[list[2i+1]+p*ldb+j]. It stores the sum in c[r*ldc+j], or adds it to
 	// this element if accumulate is not 0.
 	spans []spansFunc
-	// turn transposes: it sets dst[p*ldd+r] to src[rows[r]+p], for r < group and p < k. It writes
-	// in ascending order of p. k is a multiple of 4.
-	turn  func(dst *float32, ldd int, src *float32, rows *[16]int, k int)
-	group int
+	group int // number of rows that turn transposes
 }
 
 type spansFunc = func(list *int, n, k int, a *float32, lda int, b *float32, ldb int, c *float32, ldc, accumulate int)
@@ -29,7 +26,7 @@ func activeSpans() *spanKernel {
 }
 
 // genericSpans holds the kernels in plain Go.
-var genericSpans = spanKernel{spans: spansGo(), turn: turnGo, group: 4}
+var genericSpans = spanKernel{spans: spansGo(), group: 4}
 
 func spansGo() (fs []spansFunc) {
 	for h := range 5 {

@@ -33,6 +33,7 @@ type winograd struct {
 	// number of rows of tiles in a unit, and number of units in a group
 	unit, units int
 	lanes       int // number of tiles in a unit, rounded up to whole panels
+	pitch       int // distance between the transformed tiles of two channels
 	// distances between the 16 matrices of weights, of tiles, and of products
 	apartU, apartV, apartM int
 	chunks                 []winogradChunk
@@ -50,6 +51,8 @@ type winogradChunk struct {
 
 // winogradKernel holds a variant's transforms. cpu/_gen/gemm describes their parameters.
 type winogradKernel struct {
+	lanes   int  // number of tiles in a vector
+	masked  bool // whether source writes no lanes after a row of tiles
 	source  func(dst *float32, apart, ldd int, rows *[4]uintptr, steps *[4]int, masks *[5]uint16, ahead, k int, seen *[32]float32)
 	weights func(dst *float32, apart int, src *float32, tap, k int)
 	result  func(dst *float32, pitch, distance int, src *float32, apart, lds int, masks *[4]uint16, k int)
@@ -71,6 +74,10 @@ type winogradLocal struct {
 	v, m, src []float32
 	// sums and maxima of the magnitudes of the elements of a unit's images
 	seen [32]float32
+	// parameters of the transforms, which would be moved to the heap in each call
+	rows  [4]uintptr
+	steps [4]int
+	masks [4]uint16
 }
 
 var winogradBuffers, winogradLocals sync.Pool
@@ -98,6 +105,23 @@ func (c *Conv) dataByTiles(par Parallel, dx, g, w []float32) bool {
 	return c.byTiles(par, &j)
 }
 
+// products returns for how many pairs of a tap and a result of an image the tap reads the input.
+func (c *Conv) products() int {
+	n := 1
+	for i, kernel := range c.Kernel {
+		inside := 0
+		for k := range kernel {
+			for out := range c.Out[i] {
+				if at := out*c.Stride[i] + k*c.Dilation[i] - c.Before[i]; at >= 0 && at < c.In[i] {
+					inside++
+				}
+			}
+		}
+		n *= inside
+	}
+	return n
+}
+
 func (c *Conv) byTiles(par Parallel, j *winograd) bool {
 	j.win = winogradKernels[asm.Active()]
 	if j.win == nil || c.Kernel != [3]int{1, 3, 3} || c.Stride != [3]int{1, 1, 1} || c.Dilation != [3]int{1, 1, 1} || c.In[0] != 1 || c.Out[0] != 1 {
@@ -105,7 +129,11 @@ func (c *Conv) byTiles(par Parallel, j *winograd) bool {
 	}
 	j.kern, j.n, j.groups = active32(), c.N, c.Groups
 	j.tiles = [2]int{ceil(j.out[0], 2), ceil(j.out[1], 2)}
-	if !j.pays() {
+	other := 9 * j.out[0] * j.out[1]
+	if c.small(j.groups*j.channels, j.in[0]*j.in[1]) { // computing by place skips the padding
+		other = c.products()
+	}
+	if !j.pays(other) {
 		return false
 	}
 	if j.n*j.groups*j.channels*j.rows*4*j.tiles[0]*j.tiles[1] < parallelWork {
@@ -124,10 +152,10 @@ func (c *Conv) byTiles(par Parallel, j *winograd) bool {
 	return !j.broken.Load()
 }
 
-// pays reports whether Winograd's form is faster than the product with columns. It compares
-// estimates of both times. They are counted in multiplications, for each pair of an input channel
-// and an output channel.
-func (j *winograd) pays() bool {
+// pays reports whether Winograd's form is faster than another method. It compares estimates of both
+// times. They are counted in multiplications, for each pair of an input channel and an output
+// channel. The argument other is the number of multiplications of the other method, for an image.
+func (j *winograd) pays(other int) bool {
 	if min(j.channels, j.rows) < winogradLanes || j.tiles[1]*16*j.channels > winogradTile {
 		return false
 	}
@@ -135,13 +163,13 @@ func (j *winograd) pays() bool {
 	if tiles < 4*winogradLanes {
 		return false
 	}
-	filled := float64(j.tiles[1]) / float64(ceil(j.tiles[1], winogradLanes)*winogradLanes)
+	filled := float64(j.tiles[1]) / float64(ceil(j.tiles[1], j.win.lanes)*j.win.lanes)
 	form := 16*tiles*(1+6/(float64(j.rows)*filled)+6/(float64(j.channels)*filled)) + 160
 	// each unit reads the weights from the third-level cache
 	if j.channels*j.rows*16 > winogradTile {
 		form += 256 * math.Ceil(tiles/float64(j.cached()))
 	}
-	return 1.15*form < float64(9*j.n*j.out[0]*j.out[1])
+	return 1.15*form < float64(j.n*other)
 }
 
 // cached returns how many transformed tiles, of all channels, fit into the second-level cache.
@@ -167,9 +195,12 @@ func (j *winograd) prepare() {
 	}
 	j.units = ceil(all, j.unit)
 	j.lanes = ceil(j.unit*j.tiles[1], width) * width
+	if j.pitch = j.lanes; !j.win.masked {
+		j.pitch += winogradLanes
+	}
 	// These distances are not powers of two. The 16 matrices therefore use different sets of the
 	// cache.
-	j.apartU, j.apartV, j.apartM = (j.channels+1)*j.kern.stride, j.channels*j.lanes+16, j.kern.height*j.lanes+16
+	j.apartU, j.apartV, j.apartM = (j.channels+1)*j.kern.stride, j.channels*j.pitch+16, j.kern.height*j.lanes+16
 	j.chunks = make([]winogradChunk, ceil(j.tiles[1], winogradLanes))
 	for i := range j.chunks {
 		c := &j.chunks[i]
@@ -254,7 +285,7 @@ func (j *winograd) task(i int) {
 				kc, how := min(block, j.channels-k0), min(k0, 1)
 				a := &u[f*j.apartU+k0*stride]
 				for lane := 0; lane < all; lane += width {
-					micro(kc, a, &l.v[f*j.apartV+k0*j.lanes+lane], j.lanes, &l.m[f*j.apartM+lane], j.lanes, width, how)
+					micro(kc, a, &l.v[f*j.apartV+k0*j.pitch+lane], j.pitch, &l.m[f*j.apartM+lane], j.lanes, width, how)
 				}
 			}
 		}
@@ -317,15 +348,13 @@ func (j *winograd) source(l *winogradLocal, g, r, lane int) {
 	plane := j.in[0] * j.in[1]
 	base := uintptr(unsafe.Pointer(&j.x[(image*j.groups+g)*j.channels*plane]))
 	for i := range j.chunks {
-		var rows [4]uintptr
-		var steps [4]int
-		for k := range rows {
-			rows[k] = uintptr(unsafe.Pointer(&noRow))
+		for k := range l.rows {
+			l.rows[k], l.steps[k] = uintptr(unsafe.Pointer(&noRow)), 0
 			if y := top + k; y >= 0 && y < j.in[0] {
-				rows[k], steps[k] = base+uintptr(4*(y*j.in[1]+2*winogradLanes*i-j.before[1])), plane
+				l.rows[k], l.steps[k] = base+uintptr(4*(y*j.in[1]+2*winogradLanes*i-j.before[1])), plane
 			}
 		}
-		j.win.source(&l.v[lane+winogradLanes*i], j.apartV, j.lanes, &rows, &steps, &j.chunks[i].source, 2*j.in[1], j.channels, &l.seen)
+		j.win.source(&l.v[lane+winogradLanes*i], j.apartV, j.pitch, &l.rows, &l.steps, &j.chunks[i].source, 2*j.in[1], j.channels, &l.seen)
 	}
 }
 
@@ -335,10 +364,10 @@ func (j *winograd) result(l *winogradLocal, g, row, h, r, lane int) {
 	plane := j.out[0] * j.out[1]
 	at := ((image*j.groups+g)*j.rows+row)*plane + top*j.out[1]
 	for i := range j.chunks {
-		masks := j.chunks[i].result
+		l.masks = j.chunks[i].result
 		if top+1 == j.out[0] {
-			masks[2], masks[3] = 0, 0
+			l.masks[2], l.masks[3] = 0, 0
 		}
-		j.win.result(&j.y[at+2*winogradLanes*i], j.out[1], plane, &l.m[lane+winogradLanes*i], j.apartM, j.lanes, &masks, h)
+		j.win.result(&j.y[at+2*winogradLanes*i], j.out[1], plane, &l.m[lane+winogradLanes*i], j.apartM, j.lanes, &l.masks, h)
 	}
 }

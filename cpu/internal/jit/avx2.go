@@ -41,7 +41,10 @@ func (c *compiler) tailLoop() {
 // emitAVX2 writes the instructions whose code differs for AVX2. It returns false for all other
 // instructions.
 func (c *compiler) emitAVX2(i int32, in expr.Instr) bool {
+	s, chained := c.chains[i]
 	switch {
+	case chained && s.second:
+		c.divideAgain(i, s)
 	case in.Op == expr.OpSelect:
 		if size := in.Type.Size(); in.Type != dtype.Bool {
 			m := c.truthFor(in.A, size)

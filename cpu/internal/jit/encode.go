@@ -260,6 +260,12 @@ func (a *assembler) jumpBack(condition byte, to int) {
 	a.word(uint32(int32(to - len(a.code) - 4)))
 }
 
+// jumpTo writes a jump to the earlier code at offset to.
+func (a *assembler) jumpTo(to int) {
+	a.bytes(0xe9)
+	a.word(uint32(int32(to - len(a.code) - 4)))
+}
+
 // constant returns the operand for a constant of 32 or 64 bits.
 func (a *assembler) constant(bits uint64, size int) operand {
 	if size == 4 {

@@ -63,32 +63,48 @@ func (l *Loop) CanFold() bool {
 	return !l.AVX2 || t != dtype.F32 || f.Kind >= Max || f.Short || f.Columns || !l.has64()
 }
 
-// sizeTruths finds the size of the lanes that hold each truth value.
+// sizeTruths finds the size of the lanes that hold each truth value. A value that the loop does not
+// compute gets the size that its first use needs.
 func (c *compiler) sizeTruths() {
-	for i := range c.values {
-		c.values[i].truth = 32 / c.lanes
+	truth := func(i int32) *value { return &c.values[c.values[i].root] }
+	need := func(i int32, size int) {
+		if v := truth(i); v.truth == 0 {
+			v.truth = size
+		}
 	}
 	for _, i := range c.Steps {
 		in := c.Code[i]
-		from := in.A
-		if in.Op == expr.OpSelect {
-			from = in.B
+		operands := []int32{in.A, in.B, in.C}[:in.Op.Arity()]
+		if c.Code[in.A].Type != dtype.Bool {
+			c.values[i].truth = c.Code[in.A].Type.Size()
+			continue
 		}
-		switch t := c.Code[from].Type; {
-		case in.Type != dtype.Bool:
-		case t == dtype.Bool:
-			c.values[i].truth = c.values[c.values[from].root].truth
-		default:
-			c.values[i].truth = t.Size()
+		size := in.Type.Size()
+		if in.Type == dtype.Bool {
+			size = 0
+			for _, o := range operands {
+				size = max(size, truth(o).truth)
+			}
+			if size == 0 {
+				size = 32 / c.lanes
+			}
+			c.values[i].truth = size
 		}
+		for _, o := range operands {
+			if c.Code[o].Type == dtype.Bool {
+				need(o, size)
+			}
+		}
+	}
+	for i := range c.values {
+		need(int32(i), 4)
 	}
 }
 
 // narrow sets the four lanes of r to the lower 32 bits of the lanes of x.
 func (c *compiler) narrow(r, x uint8) {
-	t := c.temp()
-	c.vector(upperQuarter, len256, x, 0, register(t), imm(1))
-	c.vector(shuffleTwo, len128, r, x, register(t), imm(0x88))
+	c.vector(shuffleTwo, len256, r, x, register(x), imm(0x88))
+	c.vector(permuteQuarters, len256, r, 0, register(r), imm(0x08))
 }
 
 // emitLong writes the instructions on integers of 64 bits that AVX2 lacks. It returns false for all
@@ -103,7 +119,7 @@ func (c *compiler) emitLong(i int32, in expr.Instr) bool {
 	switch {
 	case in.Op == expr.OpMul:
 		x, y := c.vec(in.A), c.vec(in.B)
-		c.mulLong(c.result(i, false), x, y, len256)
+		c.mulLong(c.result(i, false), x, y, c.temp(), c.temp(), len256)
 	case in.Op == expr.OpMin || in.Op == expr.OpMax:
 		x, y := c.vec(in.A), c.vec(in.B)
 		c.extremeLong(c.result(i, false), x, y, in.Op == expr.OpMax, signed, len256)
@@ -129,9 +145,8 @@ func (c *compiler) emitLong(i int32, in expr.Instr) bool {
 }
 
 // mulLong sets r, which may be x, to the lower 64 bits of the products of x and y. It adds products
-// of their halves. The product of both upper halves does not matter.
-func (c *compiler) mulLong(r, x, y uint8, length int) {
-	a, b := c.temp(), c.temp()
+// of their halves. The product of both upper halves does not matter. a and b are temporaries.
+func (c *compiler) mulLong(r, x, y, a, b uint8, length int) {
 	c.vector(shiftBy[1], length, byRight, a, register(x), imm(32))
 	c.vector(shiftBy[1], length, byRight, b, register(y), imm(32))
 	c.vector(mulEven, length, a, a, register(y), options{})
@@ -172,7 +187,7 @@ func (c *compiler) convertLong(i int32, in expr.Instr, from, to dtype.Type) bool
 		c.vector(subFloat[1], len256, r, r, c.bits(floatBits(1<<52, 8), 8), options{})
 	case from.Size() == 8 && from.IsInteger() && to == dtype.F64:
 		x := c.vec(in.A)
-		c.fromLong(c.result(i, false), x, from == dtype.I64)
+		c.fromLong(c.result(i, false), x, c.temp(), from == dtype.I64)
 	case from.Size() == 8 && from.IsInteger() && to == dtype.F32:
 		// First round numbers that do not fit into a float64 to a multiple of 2¹¹. The last bit is
 		// set if a lower bit was. So converting twice rounds as converting once does.
@@ -190,7 +205,7 @@ func (c *compiler) convertLong(i int32, in expr.Instr, from, to dtype.Type) bool
 		c.vector(equals[1], len256, small, small, c.bits(0, 8), options{})
 		c.vector(choose, len256, s, s, register(x), imm(small<<4))
 		r := c.result(i, false)
-		c.fromLong(r, s, from == dtype.I64)
+		c.fromLong(r, s, small, from == dtype.I64)
 		c.vector(converts[[2]dtype.Type{dtype.F64, dtype.F32}], len256, r, 0, register(r), options{})
 	case from.Size() == 8 && to.IsInteger() && to.Size() == 4:
 		x := c.vec(in.A)
@@ -202,9 +217,8 @@ func (c *compiler) convertLong(i int32, in expr.Instr, from, to dtype.Type) bool
 }
 
 // fromLong sets r to integers x, converted to float64. The upper and the lower half become floats
-// exactly. Only their sum is rounded.
-func (c *compiler) fromLong(r, x uint8, signed bool) {
-	low := c.temp()
+// exactly. Only their sum is rounded. low is a temporary.
+func (c *compiler) fromLong(r, x, low uint8, signed bool) {
 	upper, bias := floatBits(0x1p84, 8), floatBits(0x1p84+0x1p52, 8)
 	if signed {
 		upper, bias = floatBits(0x1p84+0x1p63, 8), floatBits(0x1p84+0x1p63+0x1p52, 8)
@@ -222,20 +236,18 @@ func (c *compiler) fromLong(r, x uint8, signed bool) {
 func (c *compiler) truncateLong(i int32, in expr.Instr, from, to dtype.Type) {
 	signed := to == dtype.I32 || to == dtype.I64
 	f := func(v float64) operand { return c.bits(floatBits(v, 8), 8) }
-	x, r := c.vec(in.A), c.result(i, false)
+	x, r, a := c.vec(in.A), c.result(i, false), c.temp()
 	if from == dtype.F32 {
 		c.vector(converts[[2]dtype.Type{from, dtype.F64}], len256, r, 0, register(x), options{})
 		x = r
 	}
-	a := c.temp()
-	if signed { // only ordered numbers stay
-		c.vector(compareFloat[1], len256, a, x, register(x), imm(floatOrdered))
-		c.vector(and[0], len256, r, x, register(a), options{})
-	} else { // for NaN this instruction returns its second source
+	if !signed { // for NaN this instruction returns its second source
 		c.vector(maxFloat[1], len256, r, x, f(0), options{})
+		x = r
 	}
 	switch to {
 	case dtype.I32:
+		c.withoutNaN(r, x, a)
 		c.vector(minFloat[1], len256, r, r, f(1<<31-1), options{})
 		c.vector(converts[[2]dtype.Type{dtype.F64, to}], len256, r, 0, register(r), options{})
 		return
@@ -246,14 +258,46 @@ func (c *compiler) truncateLong(i int32, in expr.Instr, from, to dtype.Type) {
 		c.narrow(r, r)
 		return
 	}
-	// r becomes the lower half, and a the upper half
-	over, top, limit, bias := c.temp(), uint64(math.MaxUint64), 0x1p64, 0x1p52
+	small, bias, over := 0x1p52, 0x1p52, c.temp()
 	if signed {
-		top, limit, bias = math.MaxInt64, 0x1p63, 0x1.8p52
-		c.vector(maxFloat[1], len256, r, r, f(-0x1p63), options{})
+		small, bias = 0x1p51, 0x1.8p52
 	}
+	if op := c.Code[c.values[in.A].root].Op; x == r || op != expr.OpTrunc && op != expr.OpFloor {
+		c.vector(roundFloat[1], len256, r, 0, register(x), imm(8|3))
+		x = r
+	}
+	c.vector(and[0], len256, a, x, c.bits(1<<63-1, 8), options{})
+	c.vector(compareFloat[1], len256, a, a, f(small), imm(floatNotLess))
+	c.vector(testAll, len256, a, 0, register(a), options{})
+	large := c.jump(notEqual)
+	c.vector(addFloat[1], len256, r, x, f(bias), options{})
+	c.vector(subInt[1], len256, r, r, f(bias), options{})
+	back := len(c.code)
+	c.later = append(c.later, func() {
+		large()
+		c.toLong(r, x, a, over, signed)
+		c.jumpTo(back)
+	})
+}
+
+// withoutNaN sets r to x, with 0 in place of NaN. t is a temporary.
+func (c *compiler) withoutNaN(r, x, t uint8) {
+	c.vector(compareFloat[1], len256, t, x, register(x), imm(floatOrdered))
+	c.vector(and[0], len256, r, x, register(t), options{})
+}
+
+// toLong sets r, which may be x, to whole float64 numbers x of any size, converted to integers. It
+// converts both halves. a and over are temporaries.
+func (c *compiler) toLong(r, x, a, over uint8, signed bool) {
+	f := func(v float64) operand { return c.bits(floatBits(v, 8), 8) }
+	most, limit, least, bias := uint64(math.MaxUint64), 0x1p64, 0.0, 0x1p52
+	if signed {
+		most, limit, least, bias = math.MaxInt64, 0x1p63, -0x1p63, 0x1.8p52
+	}
+	c.withoutNaN(r, x, a)
+	c.vector(maxFloat[1], len256, r, r, f(least), options{})
 	c.vector(compareFloat[1], len256, over, r, f(limit), imm(floatGreaterEqual))
-	c.vector(roundFloat[1], len256, r, 0, register(r), imm(8|3))
+	// r becomes the lower half, and a the upper half
 	c.vector(mulFloat[1], len256, a, r, f(0x1p-32), options{})
 	c.vector(roundFloat[1], len256, a, 0, register(a), imm(8|1))
 	c.vector(fma231[1], len256, r, a, f(-0x1p32), options{})
@@ -261,5 +305,5 @@ func (c *compiler) truncateLong(i int32, in expr.Instr, from, to dtype.Type) {
 	c.vector(addFloat[1], len256, a, a, f(bias), options{})
 	c.vector(shiftBy[1], len256, byLeft, a, register(a), imm(32))
 	c.vector(chooseBy, len256, r, a, register(r), imm(0x55))
-	c.vector(choose, len256, r, r, c.bits(top, 8), imm(over<<4))
+	c.vector(choose, len256, r, r, c.bits(most, 8), imm(over<<4))
 }

@@ -125,6 +125,9 @@ type compiler struct {
 	step         int    // position in the list of instructions of the current one
 	spilled      int    // number of spill slots in use
 	accumulators []uint8
+	unrolled     bool     // whether the compiler is writing several vectors of an iteration
+	later        []func() // write rarely needed code after the end of the loop
+	vectorAt     int      // number of the vector in the iteration
 	chains       map[int32]chain
 	inner        []bool    // for each instruction, whether it belongs to a chain of remainder steps
 	short        *shortcut // shorter body of the loop; nil if there is none
@@ -161,6 +164,7 @@ func translate(l *Loop) ([]byte, int) {
 		c.beginFold()
 	}
 	c.zero(at)
+	c.unroll()
 	c.compare(at, whole)
 	none := c.jump(aboveEqual)
 	again := len(c.code)
@@ -186,11 +190,13 @@ func translate(l *Loop) ([]byte, int) {
 		for i := range n {
 			c.addMemory(pointers[i], strides, int32(8*i))
 		}
-		c.bytes(0xe9)
-		c.word(uint32(int32(row - len(c.code) - 4)))
+		c.jumpTo(row)
 		end()
 	}
 	c.bytes(0xc5, 0xf8, 0x77, 0xc3) // VZEROUPPER and RET
+	for _, write := range c.later {
+		write()
+	}
 	return c.finish(), 64 * c.spilled
 }
 
@@ -222,8 +228,12 @@ func (c *compiler) prologue() {
 	}
 	for i := range c.values {
 		if v := &c.values[i]; v.hoisted {
-			v.reg = c.take(int32(i))
-			c.fill(v, uint8(v.reg))
+			if c.Code[i].Type == dtype.Bool {
+				c.truthVector(int32(i))
+			} else {
+				v.reg = c.take(int32(i))
+				c.fill(v, uint8(v.reg))
+			}
 			c.pinned = 0
 		}
 	}
@@ -265,7 +275,7 @@ func (c *compiler) address(i, size int, repeated bool) operand {
 		c.load(spare, regs, int32(8*c.number(i)))
 	}
 	if !repeated {
-		m.index = at
+		m.index, m.disp = at, int32(c.vectorAt*c.lanes*size)
 		for s := size; s > 1; s /= 2 {
 			m.scale++
 		}
@@ -373,6 +383,10 @@ func (c *compiler) trace() {
 		if s, ok := c.chains[i]; ok {
 			use(s.r, k)
 			use(s.y, k)
+			if s.second {
+				use(s.float, k)
+				c.values[s.ends[0]].definedAt = k
+			}
 			continue
 		}
 		for n, o := range [3]int32{in.A, in.B, in.C} {
@@ -419,9 +433,7 @@ func (c *compiler) hoist() {
 			continue
 		}
 		if v.from == constant || v.from == same {
-			if c.Code[i].Type != dtype.Bool {
-				list = append(list, int32(i))
-			}
+			list = append(list, int32(i))
 			continue
 		}
 		first := int(v.uses[0]) // a value from memory is loaded at its first use
@@ -433,7 +445,11 @@ func (c *compiler) hoist() {
 			busiest = max(busiest, live[k])
 		}
 	}
-	room := c.registers - busiest - temporaries - c.countAccumulators() - c.countOrders()
+	room := c.registers - busiest - temporaries
+	if c.lanes == 4 {
+		room = c.registers - busiest - longTemporaries
+	}
+	room -= c.countAccumulators() - c.countOrders()
 	for room > 0 && len(list) > 0 {
 		best := 0
 		for k, i := range list {

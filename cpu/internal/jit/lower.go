@@ -26,6 +26,7 @@ const (
 	floatNotEqual, wholeNotEqual   = 0x04, 4
 	floatUnordered, floatOrdered   = 0x03, 0x07
 	floatGreaterEqual              = 0x1d
+	floatNotLess                   = 0x15 // also true for NaN
 )
 
 // emit writes the machine code of instruction i.
