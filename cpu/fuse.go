@@ -68,6 +68,13 @@ func fusable(p *expr.Program, f form) bool {
 // avx2Only reports whether loops are compiled for AVX2.
 func avx2Only() bool { return asm.Active() == "avx2" }
 
+// counts reports whether c converts the index to a 32-bit integer. A kernel does this, so that the
+// index is not in a loop: a loop with values of 64 bits has fewer lanes.
+func counts(c expr.Instr, code []expr.Instr) bool {
+	return c.Op == expr.OpCvt && code[c.A].Op == expr.OpIndex && c.Type.Size() == 4 && c.Type.IsInteger() &&
+		code[c.A].Type.Size() == 8
+}
+
 // maskBits is the maximum number of operands of a plan. A plan describes each operand by one bit of
 // a word.
 const maskBits = 64
@@ -158,14 +165,14 @@ func (f *fusion) divide() {
 			outside[i] = true
 			continue
 		}
-		if jit.Can(c) {
+		if jit.Can(c) && !counts(c, code) {
 			last := len(f.loops) - 1
 			f.segment[i] = last
 			f.loops[last] = append(f.loops[last], int32(i))
 			continue
 		}
 		s := f.kernel(int32(i))
-		if outside[c.A] && outside[c.B] && outside[c.C] {
+		if outside[s.a] && outside[s.b] && outside[s.c] {
 			f.firstKernels = append(f.firstKernels, s)
 			outside[i] = true
 			continue
@@ -179,10 +186,15 @@ func (f *fusion) divide() {
 // operands and its result must be in memory.
 func (f *fusion) kernel(i int32) step {
 	c := f.p.Code[i]
-	s := step{d: i, a: f.root[c.A], b: f.root[c.B], c: f.root[c.C]}
-	shared := f.uniform[c.A] && f.uniform[c.B]
-	if s.k = philox[uint32](c.Draw(), shared); c.Type == dtype.U64 {
-		s.k = philox[uint64](c.Draw(), shared)
+	s := step{d: i, a: f.root[c.A]}
+	if c.Op == expr.OpCvt {
+		s.b, s.c, s.k = s.a, s.a, casts[f.p.Code[c.A].Type][c.Type]
+	} else {
+		s.b, s.c = f.root[c.B], f.root[c.C]
+		shared := f.uniform[c.A] && f.uniform[c.B]
+		if s.k = philox[uint32](c.Draw(), shared); c.Type == dtype.U64 {
+			s.k = philox[uint64](c.Draw(), shared)
+		}
 	}
 	for _, o := range []int32{s.a, s.b, s.c} {
 		f.inMemory[o] = true

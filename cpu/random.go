@@ -35,17 +35,18 @@ func philox[T uint32 | uint64](d expr.Draw, shared bool) kernel {
 
 // neighbours returns the length of the longest prefix of x that consists of consecutive integers.
 func neighbours(x []int64) int {
-	n := 0
-	for ; n+4 <= len(x); n += 4 {
-		y, first := (*[4]int64)(x[n:]), x[0]+int64(n)
-		if (y[0]-first)|(y[1]-first-1)|(y[2]-first-2)|(y[3]-first-3) != 0 {
+	rest, next := x, x[0]
+	for ; len(rest) >= 8; rest, next = rest[8:], next+8 {
+		y := (*[8]int64)(rest)
+		if (y[0]^next)|(y[1]^(next+1))|(y[2]^(next+2))|(y[3]^(next+3))|
+			(y[4]^(next+4))|(y[5]^(next+5))|(y[6]^(next+6))|(y[7]^(next+7)) != 0 {
 			break
 		}
 	}
-	for n < len(x) && x[n] == x[0]+int64(n) {
-		n++
+	for ; len(rest) > 0 && rest[0] == next; next++ {
+		rest = rest[1:]
 	}
-	return n
+	return len(x) - len(rest)
 }
 
 // drawnWords holds the words of the blocks that were drawn last. They are kept because a normal

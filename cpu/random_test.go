@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 )
 
@@ -32,6 +34,49 @@ func TestDrawRun(t *testing.T) {
 					t.Fatalf("draw %v, seed %d, offset %d, index %d, number %d of %d: %x or %x, want %x", d, seed, offset, start, i, n, narrow[i], wide[i], want)
 				}
 			}
+		}
+	}
+}
+
+// TestNeighbours breaks a row of consecutive integers at each place.
+func TestNeighbours(t *testing.T) {
+	for n := 1; n <= 27; n++ {
+		for broken := 1; broken <= n; broken++ {
+			x := make([]int64, n)
+			asm.IotaI64(x, -3)
+			for i := broken; i < n; i++ {
+				x[i] += 1 << 40
+			}
+			if got := neighbours(x); got != broken {
+				t.Fatalf("%d neighbours of %v, want %d", got, x, broken)
+			}
+		}
+	}
+}
+
+// TestRandomLoops makes plans that draw random numbers of 32 bits. The rest of their instructions
+// must run as one loop.
+func TestRandomLoops(t *testing.T) {
+	if !fusing() {
+		t.Skip("loops are not made here")
+	}
+	seed, offset, index := expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64)
+	for name, e := range map[string]*expr.Expr{
+		"uniform": expr.RandomUniform(dtype.F32, seed, offset, index),
+		"normal":  expr.RandomNormal(dtype.F32, seed, offset, index),
+		"dropout": expr.RandomKeeps(seed, offset, index, expr.Param(2, dtype.U32)).Select(expr.C(2), expr.C(0)),
+	} {
+		p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, nil, -1)
+		loops := 0
+		if pl := planFor(p, 0, stored); pl.fused != nil {
+			for _, s := range pl.body {
+				if s.code != nil {
+					loops++
+				}
+			}
+		}
+		if loops != 1 {
+			t.Errorf("%s has %d loops", name, loops)
 		}
 	}
 }

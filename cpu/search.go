@@ -60,24 +60,66 @@ func (t *searchTask) run(lo, hi int) {
 
 // find searches one row for each of m values by binary search. Strides are in bytes.
 func find[T number | int16 | int8 | uint8](row, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool) {
-	for i := range m {
-		v := *(*T)(unsafe.Add(values, i*valueStride))
-		place, left := 0, n
-		if v != v {
-			place, left = n, 0
-		}
-		for left > 0 {
-			half := int(uint(left) / 2)
-			e := *(*T)(unsafe.Add(row, (place+half)*rowStride))
-			if e < v || right && e == v {
-				place += half + 1
-				left -= half + 1
-			} else {
-				left = half
-			}
-		}
-		*(*int64)(unsafe.Add(out, i*outStride)) = int64(place)
+	var v [searches]T
+	size, end, equal := int(unsafe.Sizeof(v[0])), n, 1
+	if rowStride == 0 || n == 1 { // one search finds the place before or after all elements
+		rowStride, n, equal = size, min(n, 1), n
 	}
+	for i := 0; i < m; i += searches {
+		k := min(searches, m-i)
+		for j := range k {
+			v[j] = *(*T)(unsafe.Add(values, (i+j)*valueStride))
+		}
+		offsets := findSome(&v, row, n, rowStride, right)
+		for j, o := range offsets[:k] {
+			place := int(uint(o) / uint(unsafe.Sizeof(v[0]))) // the divisor is a constant
+			if rowStride != size {
+				place = o / rowStride
+			}
+			if place *= equal; v[j] != v[j] {
+				place = end
+			}
+			*(*int64)(unsafe.Add(out, (i+j)*outStride)) = int64(place)
+		}
+	}
+}
+
+// searches is the number of values that are searched at a time. A search waits for one element
+// after the other, so the processor has time for several.
+const searches = 4
+
+// findSome searches a row for values that are not NaN. It returns distances in bytes from the row's
+// start. It has no branches that depend on elements, because the processor cannot predict them.
+func findSome[T number | int16 | int8 | uint8](v *[searches]T, row unsafe.Pointer, n, stride int, right bool) [searches]int {
+	var a, b, c, d int // distances so far
+	v0, v1, v2, v3 := v[0], v[1], v[2], v[3]
+	for left := n; left > 0; {
+		half := (left + 1) / 2
+		left -= half
+		by := half * stride
+		p := unsafe.Add(row, by-stride)
+		e0, e1, e2, e3 := *(*T)(unsafe.Add(p, a)), *(*T)(unsafe.Add(p, b)), *(*T)(unsafe.Add(p, c)), *(*T)(unsafe.Add(p, d))
+		if right {
+			a += by & -one(e0 <= v0)
+			b += by & -one(e1 <= v1)
+			c += by & -one(e2 <= v2)
+			d += by & -one(e3 <= v3)
+		} else {
+			a += by & -one(e0 < v0)
+			b += by & -one(e1 < v1)
+			c += by & -one(e2 < v2)
+			d += by & -one(e3 < v3)
+		}
+	}
+	return [searches]int{a, b, c, d}
+}
+
+// one returns 1 if b is true, else 0.
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // findHalf returns a function like find for 16-bit floats, which load converts.

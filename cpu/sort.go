@@ -39,11 +39,17 @@ func (d *Device) argsort(o *device.Argsort) {
 		t.k = t.n
 	}
 	rows := o.X.Shape.At(0)
+	if t.long(rows, d.workers.size()) {
+		for row := range rows {
+			d.sortLong(t, row)
+		}
+		return
+	}
 	d.workers.parallel(rows, max(1, inlineWork/16/t.n, rows/(8*d.workers.size())), t)
 }
 
 // radixBits is the number of upper bits by which words are sorted, if these bits differ enough.
-// Radix sort needs four passes for them.
+// Radix sort needs two to four passes for them.
 const radixBits = 32
 
 // sortSpace is a worker's temporary memory.
@@ -52,6 +58,8 @@ type sortSpace struct {
 	low                int // number of lower bits of a word that hold the position
 	high               int // number of upper bits of a word that hold the difference of the keys
 	cut                int // number of low bits of the differences that words leave out
+	counts             [3]digitCounts
+	parts              []sortedPart
 }
 
 var sortSpaces = sync.Pool{New: func() any { return new(sortSpace) }}
@@ -59,11 +67,10 @@ var sortSpaces = sync.Pool{New: func() any { return new(sortSpace) }}
 func (t *sortTask) run(lo, hi int) {
 	s := sortSpaces.Get().(*sortSpace)
 	defer sortSpaces.Put(s)
-	few := t.k < t.n/16
+	few := t.few()
 	for row := lo; row < hi; row++ {
-		out, stride := unsafe.Add(pointer(&t.Out), row*t.Out.Strides.At(0)*8), t.Out.Strides.At(1)*8
 		if t.Pick != device.PickFirst && !few {
-			*(*int64)(out) = int64(s.pickPosition(t, row))
+			*(*int64)(unsafe.Add(pointer(&t.Out), row*t.Out.Strides.At(0)*8)) = int64(s.pickPosition(t, row))
 			continue
 		}
 		var first []uint64
@@ -77,11 +84,12 @@ func (t *sortTask) run(lo, hi int) {
 		if t.Pick != device.PickFirst {
 			first = first[t.k-1:]
 		}
-		for i, w := range first {
-			*(*int64)(unsafe.Add(out, i*stride)) = int64(s.position(w))
-		}
+		t.write(row, 0, first, s)
 	}
 }
+
+// few reports whether the result needs so few elements that most of a row is not sorted.
+func (t *sortTask) few() bool { return t.k < t.n/16 }
 
 func (s *sortSpace) position(w uint64) uint64 { return w & (1<<s.low - 1) }
 
@@ -98,19 +106,36 @@ func (s *sortSpace) less(a, b uint64) bool {
 // pack fills s.words with the words of a row.
 func (s *sortSpace) pack(t *sortTask, row int) {
 	s.keys, s.words = resized(s.keys, t.n), resized(s.words, t.n)
-	t.keys(row, s.keys)
-	least, most := s.keys[0], s.keys[0]
-	for _, key := range s.keys {
+	t.keys(row, 0, s.keys)
+	least, most := keyRange(s.keys)
+	s.divideWords(least, most)
+	s.fillWords(least, 0, t.n)
+}
+
+// keyRange returns the least and the greatest key.
+func keyRange(keys []uint64) (least, most uint64) {
+	least, most = keys[0], keys[0]
+	for _, key := range keys {
 		least, most = min(least, key), max(most, key)
 	}
-	s.low, s.high = bits.Len(uint(t.n-1)), bits.Len64(most-least)
+	return least, most
+}
+
+// divideWords decides which bits of words hold what.
+func (s *sortSpace) divideWords(least, most uint64) {
+	s.low, s.high = bits.Len(uint(len(s.keys)-1)), bits.Len64(most-least)
 	s.cut = max(0, s.low+s.high-64)
-	if t.n >= radixLength && s.high > radixBits && s.upperBitsDiffer(least) {
+	if len(s.keys) >= radixLength && s.high > radixBits && s.upperBitsDiffer(least) {
 		s.cut = max(s.cut, s.high-radixBits)
 	}
 	s.high -= s.cut
-	for i, key := range s.keys {
-		s.words[i] = (key-least)>>s.cut<<s.low | uint64(i)
+}
+
+// fillWords sets the words of the elements lo to hi-1.
+func (s *sortSpace) fillWords(least uint64, lo, hi int) {
+	cut, low, words := s.cut&63, s.low&63, s.words[lo:hi]
+	for i, key := range s.keys[lo:hi] {
+		words[i] = (key-least)>>cut<<low | uint64(lo+i)
 	}
 }
 
@@ -137,7 +162,7 @@ func resized(x []uint64, n int) []uint64 { return slices.Grow(x[:0], n)[:n] }
 // sorted returns the words in sorted order.
 func (s *sortSpace) sorted() []uint64 {
 	x := s.words
-	if len(x) < radixLength {
+	if len(x) < radixLength || int64(len(x)) > math.MaxUint32 {
 		slices.Sort(x)
 	} else {
 		x = s.radix()
@@ -151,61 +176,125 @@ func (s *sortSpace) sortEqualWords(x []uint64) {
 	if s.cut == 0 {
 		return
 	}
-	for i := 0; i < len(x); {
-		j := i + 1
-		for j < len(x) && x[j]>>s.low == x[i]>>s.low {
-			j++
+	low := s.low & 63
+	for i := 1; i < len(x); i++ {
+		if x[i]>>low != x[i-1]>>low {
+			continue
 		}
-		if j-i > 1 {
-			slices.SortFunc(x[i:j], func(a, b uint64) int {
-				if s.less(a, b) {
-					return -1
-				}
-				return 1
-			})
+		first := i - 1
+		for i < len(x) && x[i]>>low == x[first]>>low {
+			i++
 		}
-		i = j
+		slices.SortFunc(x[first:i], func(a, b uint64) int {
+			if s.less(a, b) {
+				return -1
+			}
+			return 1
+		})
 	}
 }
 
-// radix sorts the words by their upper bits. It sorts eight bits at a time, from the lowest bits
-// on. Words with equal upper bits keep their order, which is the order of the positions.
+// radix sorts the words. It moves them by one digit after the other, the highest digit last. A
+// digit is some of the upper bits. Words with equal upper bits keep their order, which is the order
+// of the positions.
+//
+// If hardly any words have the same highest digit, or the same two highest digits, these suffice.
+// Then few words are out of order, and all are near their places.
 func (s *sortSpace) radix() []uint64 {
-	s.spare = resized(s.spare, len(s.words))
-	from, to := s.words, s.spare
-	var counts [8][256]int
-	passes := (s.high + 7) / 8
-	for _, w := range from {
-		w >>= s.low
-		for p := range passes {
-			counts[p&7][uint8(w)]++
-			w >>= 8
+	from, n := s.words, len(s.words)
+	if s.high == 0 {
+		return from
+	}
+	s.spare = resized(s.spare, n)
+	to, width := s.spare, min(s.high, longDigit, max(shortDigit, bits.Len(uint(n-1))))
+	shift := func(digit int) int { return s.low + max(0, s.high-(digit+1)*width) } // digit 0 is the highest
+	mask := uint64(1)<<width - 1
+	pairs := s.counts[0].count(from, shift(0), mask)
+	digits := (s.high + width - 1) / width
+	if digits > 1 && pairs <= n/2 {
+		digits = 1
+	} else if digits > 1 {
+		pairs = max(pairs, s.counts[1].count(from, shift(1), mask))
+		if digits > 2 && pairs>>width <= n/8 {
+			digits = 2
 		}
 	}
-	for p := range passes {
-		place, shift := &counts[p], s.low+8*p
-		if place[uint8(from[0]>>shift)] == len(from) { // these eight bits are equal in all words
+	for d := digits - 1; d >= 0; d-- {
+		place, shift := &s.counts[min(d, 2)], shift(d)
+		if d > 1 {
+			place.count(from, shift, mask)
+		}
+		if int(place[from[0]>>(shift&63)&mask]) == n { // all words have the same digit
 			continue
 		}
-		sum := 0
-		for d, n := range place {
-			place[d], sum = sum, sum+n
-		}
-		for _, w := range from {
-			d := uint8(w >> shift)
-			to[place[d]] = w
-			place[d]++
-		}
+		place.sum(mask)
+		place.move(to, from, shift, mask)
 		from, to = to, from
+	}
+	if digits*width < s.high {
+		settle(from)
 	}
 	return from
 }
 
-// keys sets dst to the keys of the elements of a row.
-func (t *sortTask) keys(row int, dst []uint64) {
+// digitCounts says for each value of a digit how many words have it, and later where the next of
+// them belongs.
+type digitCounts [1 << longDigit]uint32
+
+// count counts the words by their digit, which is in the given bits. It returns the number of pairs
+// of words with the same digit.
+func (c *digitCounts) count(words []uint64, shift int, mask uint64) (pairs int) {
+	clear(c[:mask+1])
+	mask &= uint64(len(c)) - 1
+	for _, w := range words {
+		d := w >> (shift & 63) & mask
+		k := c[d]
+		c[d] = k + 1
+		pairs += int(k)
+	}
+	return pairs
+}
+
+// sum replaces each number by the sum of those before it.
+func (c *digitCounts) sum(mask uint64) {
+	sum := uint32(0)
+	for v, n := range c[:mask+1] {
+		c[v], sum = sum, sum+n
+	}
+}
+
+// move moves words to their places.
+func (c *digitCounts) move(to, from []uint64, shift int, mask uint64) {
+	mask &= uint64(len(c)) - 1
+	for _, w := range from {
+		d := w >> (shift & 63) & mask
+		p := c[d]
+		c[d] = p + 1
+		to[p] = w
+	}
+}
+
+// settle sorts words that are near their places.
+func settle(x []uint64) {
+	steps := 8 * len(x)
+	for i := 1; i < len(x); i++ {
+		w, j := x[i], i
+		for ; j > 0 && x[j-1] > w; j-- {
+			x[j] = x[j-1]
+		}
+		x[j] = w
+		if steps -= i - j; steps < 0 { // they are not near
+			slices.Sort(x)
+			return
+		}
+	}
+}
+
+// keys sets dst to the keys of the elements of a row, from the given one on.
+func (t *sortTask) keys(row, first int, dst []uint64) {
 	size := t.X.Type.Size()
 	stride := t.X.Strides.At(1) * size
-	p := unsafe.Add(pointer(&t.X), row*t.X.Strides.At(0)*size)
+	p := unsafe.Add(pointer(&t.X), row*t.X.Strides.At(0)*size+first*stride)
 	switch t.X.Type {
 	case dtype.F32:
 		keysOf(dst, p, stride, t.Descending, func(v float32) uint64 { return uint64(key32(v)) }, math.MaxUint32)

@@ -16,7 +16,7 @@ func (s *sortSpace) pickPosition(t *sortTask, row int) uint64 {
 		return s.mode(t)
 	}
 	s.keys = resized(s.keys, t.n)
-	t.keys(row, s.keys)
+	t.keys(row, 0, s.keys)
 	switch rank := t.Rank; t.Pick {
 	case device.PickMedian:
 		if rank = (t.n - 1) / 2; s.nans(t) > 0 {
@@ -64,10 +64,7 @@ const (
 // digit, and with the next lower digit. Partitioning, as in quickselect, would have branches that
 // the processor cannot predict.
 func (s *sortSpace) nth(k int) uint64 {
-	least, most := s.keys[0], s.keys[0]
-	for _, key := range s.keys {
-		least, most = min(least, key), max(most, key)
-	}
+	least, most := keyRange(s.keys)
 	digit := longDigit
 	if len(s.keys) < shortRow {
 		digit = shortDigit

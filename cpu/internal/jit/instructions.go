@@ -93,7 +93,8 @@ var (
 	// the immediate selects 32-bit lanes: from the second operand if its bit is set
 	chooseBy   = opcode{3, 1, 0, 0x02}
 	shuffleTwo = opcode{1, 0, 0, 0xc6} // takes two 32-bit lanes of each operand by an immediate
-	testAll    = opcode{2, 1, 0, 0x17} // sets the zero flag if no bit is set
+	// sets the zero flag if x & y is 0, and the carry flag if ^x & y is 0
+	testAll = opcode{2, 1, 0, 0x17}
 	// rearranges quarters of 64 bits by an immediate
 	permuteQuarters = opcode{3, 1, 1, 0x00}
 )

@@ -292,8 +292,8 @@ func (c *compiler) iterate(tail bool) {
 		c.column(tail)
 		return
 	}
-	if c.short != nil && !tail {
-		c.bodies()
+	if c.short != nil && !(tail && c.wide) {
+		c.bodies(tail)
 		return
 	}
 	c.body(tail)

@@ -34,9 +34,9 @@ const (
 )
 
 // findShortcut chooses the comparison that allows the shorter body to leave out the most
-// instructions. Loops for AVX2 and loops over columns have no shortcut.
+// instructions. Loops over columns have no shortcut.
 func (c *compiler) findShortcut() {
-	if !c.wide || c.columns() || len(c.Steps) < leastSaved {
+	if c.columns() || len(c.Steps) < leastSaved {
 		return
 	}
 	choices := map[int32][]int32{}
@@ -66,7 +66,7 @@ func (c *compiler) findShortcut() {
 		return
 	}
 	q := &compiler{Loop: c.short.loop, lanes: c.lanes, values: make([]value, len(c.Code)), registers: c.registers}
-	q.wide = true
+	q.wide = c.wide
 	q.trace()
 	c.short.values, c.short.chains, c.short.within = q.values, q.chains, q.inner
 }
@@ -135,26 +135,32 @@ func (c *compiler) swap() {
 }
 
 // bodies writes the shorter body, followed by the whole body.
-func (c *compiler) bodies() {
+func (c *compiler) bodies(tail bool) {
 	for i := range c.values {
 		if v := &c.values[i]; v.hoisted {
 			c.short.values[i].hoisted, c.short.values[i].reg = true, v.reg
 		}
 	}
 	c.swap()
-	c.body(false)
+	c.body(tail)
 	c.swap()
 	done := c.jumpAlways()
 	c.depart()
-	c.body(false)
+	c.body(tail)
 	done()
 }
 
 // guess writes the jump from the shorter body to the whole body, after the code of the comparison.
-// The comparison leaves its result in a mask register. Testing a mask sets the carry flag if all
-// lanes are set.
+// The comparison leaves its result in a mask register, or in a vector for AVX2. Testing it sets the
+// carry flag if all lanes are set.
 func (c *compiler) guess() {
-	k := uint8(c.values[c.short.when].reg)
+	v := &c.values[c.short.when]
+	k := uint8(v.reg)
+	if !c.wide {
+		c.vector(testAll, c.length(v.truth), k, 0, c.bits(1<<64-1, 8), options{})
+		c.depart = c.jump(aboveEqual)
+		return
+	}
 	test := maskTest
 	if c.lanes == 8 {
 		test = maskTestByte

@@ -24,8 +24,11 @@ func TestShortcuts(t *testing.T) {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.F64} {
 			p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{typ}, []dtype.Type{typ}, -1)
 			q := prepare(t, p, r, 2, 203, 0)
-			if c := traced(q.loop); c.short == nil || 2*len(c.short.loop.Steps) > len(c.Steps)+20 {
-				t.Errorf("%s of %v has no shortcut, or a long one", name, typ)
+			for _, avx2 := range []bool{false, true} {
+				q.loop.AVX2 = avx2
+				if c := traced(q.loop); c.short == nil || 2*len(c.short.loop.Steps) > len(c.Steps)+20 {
+					t.Errorf("%s of %v has no shortcut, or a long one (AVX2: %v)", name, typ, avx2)
+				}
 			}
 			for _, rare := range []int{0, 1, 30, 100} { // number of large arguments in a hundred
 				for k := range q.n * q.rows {
@@ -43,10 +46,39 @@ func TestShortcuts(t *testing.T) {
 	}
 }
 
-// traced returns a compiler that has analysed the loop l for AVX-512.
+// TestFoldsWithShortcuts combines the values of rows in loops that have a shorter body. Either body
+// must combine each vector once.
+func TestFoldsWithShortcuts(t *testing.T) {
+	if !canRun(t) {
+		return
+	}
+	const rows = 3
+	r := rand.New(rand.NewPCG(15, 16))
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64} {
+		p := expr.MustLower([]*expr.Expr{expr.X(0).Sin().Add(expr.X(1))}, []dtype.Type{typ}, []dtype.Type{typ, typ}, -1)
+		for _, kind := range []FoldKind{Sum, Max} {
+			for _, n := range []int{1, 7, 8, 15, 64, 203} {
+				q := prepare(t, p, r, rows, n, 2)
+				q.loop.Fold = &Fold{Value: p.Outs[0], Kind: kind, Reg: q.loop.Arena + 1}
+				for k := range rows * n {
+					v := r.NormFloat64()
+					if k/11%2 == 1 {
+						v *= 1e20
+					}
+					put(q.in[0][guard:], typ, k, expr.Encode(typ, v))
+				}
+				q.forEach(func() { testFoldOf(t, q, p, typ, typ, kind, false, true, n, rows) })
+			}
+		}
+	}
+}
+
+// traced returns a compiler that has analysed the loop l.
 func traced(l *Loop) *compiler {
 	c := &compiler{Loop: l, lanes: 16, values: make([]value, len(l.Code)), registers: 32}
-	c.wide = true
+	if c.wide = !l.AVX2; l.AVX2 {
+		c.registers = 16
+	}
 	c.analyse()
 	return c
 }
