@@ -14,16 +14,14 @@ import (
 // TestColumns runs loops that reduce each column to one result. They must combine the elements of a
 // column from the first row to the last.
 func TestColumns(t *testing.T) {
-	if !canRun(t) {
-		return
-	}
+	ways := waysToRun(t)
 	r := rand.New(rand.NewPCG(9, 10))
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I32, dtype.U32, dtype.I64, dtype.U64, dtype.Bool} {
 		for _, kind := range []FoldKind{Sum, Prod, Max, Min} {
-			for _, n := range []int{1, 7, 8, 16, 17, 40} {
+			for _, n := range []int{1, 7, 8, 16, 17, 32, 40, 77} {
 				for _, depth := range []int{1, 2, 17} {
 					if typ != dtype.Bool || kind >= Max {
-						testColumns(t, r, typ, kind, n, depth)
+						testColumns(t, r, ways, typ, kind, n, depth)
 					}
 				}
 			}
@@ -32,7 +30,7 @@ func TestColumns(t *testing.T) {
 }
 
 // testColumns combines columns of x - y and of x xor y. The operand y has one element for each row.
-func testColumns(t *testing.T, r *rand.Rand, typ dtype.Type, kind FoldKind, n, depth int) {
+func testColumns(t *testing.T, r *rand.Rand, ways []bool, typ dtype.Type, kind FoldKind, n, depth int) {
 	const rows = 3
 	x, y := expr.X(0), expr.X(1)
 	e := x.Sub(y)
@@ -44,7 +42,7 @@ func testColumns(t *testing.T, r *rand.Rand, typ dtype.Type, kind FoldKind, n, d
 	q := prepare(t, p, r, rows*depth, n, 2)
 	q.loop.Fold = &Fold{Value: p.Outs[0], Kind: kind, Columns: true, Reg: q.loop.Arena + 1}
 	q.loop.Stores = nil
-	for _, q.loop.AVX2 = range []bool{false, true} {
+	for _, q.loop.AVX2 = range ways {
 		if q.loop.AVX2 && !q.narrow() {
 			continue
 		}

@@ -21,7 +21,9 @@ func (c *compiler) countAccumulators() int {
 	}
 	t := c.foldType()
 	switch {
-	case c.Fold.Short || c.Fold.Columns:
+	case c.Fold.Columns:
+		return max(1, c.together)
+	case c.Fold.Short:
 		return 1
 	// few accumulators suffice, because the order does not matter
 	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()):
@@ -92,7 +94,8 @@ func (c *compiler) fold() {
 		x = c.vec(f.Value)
 	}
 	if f.Columns {
-		c.combine(c.accumulators[0], c.accumulators[0], x)
+		r := c.accumulators[c.vectorAt]
+		c.combine(r, r, x)
 		return
 	}
 	// in the loop that tailLoop writes, store one value at a time; they are combined later

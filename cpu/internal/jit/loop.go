@@ -125,6 +125,8 @@ type compiler struct {
 	step         int    // position in the list of instructions of the current one
 	spilled      int    // number of spill slots in use
 	accumulators []uint8
+	together     int // number of vectors of columns that a loop over columns handles at a time
+	vectorAt     int // which of these vectors the code that is being written is for
 	chains       map[int32]chain
 	inner        []bool    // for each instruction, whether it belongs to a chain of remainder steps
 	short        *shortcut // shorter body of the loop; nil if there is none
@@ -161,6 +163,9 @@ func translate(l *Loop) ([]byte, int) {
 		c.beginFold()
 	}
 	c.zero(at)
+	if c.together > 1 {
+		c.columnsTogether()
+	}
 	c.compare(at, whole)
 	none := c.jump(aboveEqual)
 	again := len(c.code)
@@ -269,6 +274,7 @@ func (c *compiler) address(i, size int, repeated bool) operand {
 		for s := size; s > 1; s /= 2 {
 			m.scale++
 		}
+		m.disp += int32(c.vectorAt * c.lanes * size)
 	}
 	return m
 }
@@ -279,7 +285,7 @@ func (c *compiler) iterate(tail bool) {
 		c.prefetches()
 	}
 	if c.columns() {
-		c.column(tail)
+		c.column(tail, 1)
 		return
 	}
 	if c.short != nil && !tail {
@@ -444,6 +450,7 @@ func (c *compiler) hoist() {
 			busiest = max(busiest, live[k])
 		}
 	}
+	c.chooseTogether(busiest + temporaries + c.countOrders())
 	room := c.registers - busiest - temporaries - c.countAccumulators() - c.countOrders()
 	for room > 0 && len(list) > 0 {
 		best := 0

@@ -27,6 +27,17 @@ func canRun(t testing.TB) bool {
 	return true
 }
 
+// waysToRun returns the values of Loop.AVX2 with which loops can run here.
+func waysToRun(t testing.TB) []bool {
+	switch {
+	case canRun(t):
+		return []bool{false, true}
+	case Why() == nil && cpu.X86.HasAVX2 && cpu.X86.HasFMA:
+		return []bool{true}
+	}
+	return nil
+}
+
 // program is a program with its compiled loop, and with the memory on which the loop runs.
 type program struct {
 	*expr.Program
