@@ -190,14 +190,19 @@ func (d *direct[T]) block(at part, k0, kc int, a, b, c *operand[T], accumulate b
 			d.kern.pack(l.panel, d.kern.width, from, b.cs, b.rs, w, kc)
 			from, ldb = l.panel, d.kern.width
 		}
-		for i, h := 0, 0; i < at.m; i += h {
-			most := len(kernels) - 1
-			h = ceil(at.m-i, ceil(at.m-i, most))
+		groups := ceil(at.m, len(kernels)-1)
+		h, longer := at.m/groups, at.m%groups // so many groups have one more row than h
+		for i, x := 0, 0; x < groups; x++ {
+			n := h
+			if x < longer {
+				n++
+			}
 			f := d.row
 			if w <= 2*vector {
-				f = kernels[h]
+				f = kernels[n]
 			}
 			f(kc, &a.data[at.a+i*a.rs+k0*a.cs], a.rs, a.cs, &from[0], ldb, &c.data[at.c+i*c.rs+j], c.rs, w, how)
+			i += n
 		}
 		j += w
 	}
