@@ -407,16 +407,19 @@ func (b *binding) runLoop(lo, hi int) {
 	in := b.rank - 1
 	nr, nc := b.unitCounts()
 	r.strides = r.strides[:0]
+	var c cursor
+	q := lo / nc
+	c[in] = lo % nc * b.cols
+	if in > 0 {
+		c[in-1], q = q%nr*b.rows, q/nr
+	}
+	for k := in - 2; k >= 0; k-- {
+		c[k], q = q%b.dims[k], q/b.dims[k]
+	}
 	for u := lo; u < hi; u++ {
-		var c cursor
-		q, rows := u/nc, 1
-		c[in] = u % nc * b.cols
+		rows := 1
 		if in > 0 {
-			c[in-1], q = q%nr*b.rows, q/nr
 			rows = min(b.rows, b.dims[in-1]-c[in-1])
-		}
-		for k := in - 2; k >= 0; k-- {
-			c[k], q = q%b.dims[k], q/b.dims[k]
 		}
 		for i := range l.Loads {
 			a := b.loaded(l, i)
@@ -433,6 +436,21 @@ func (b *binding) runLoop(lo, hi int) {
 			}
 		}
 		b.loop.Run(r.reg, r.strides, min(b.cols, b.dims[in]-c[in]), rows)
+		b.nextUnit(&c)
 	}
 	b.end(r)
+}
+
+// nextUnit moves c from the first element of a unit to that of the next. Divisions would take as
+// long as a short unit does.
+func (b *binding) nextUnit(c *cursor) {
+	in := b.rank - 1
+	if c[in] += b.cols; c[in] < b.dims[in] || in == 0 {
+		return
+	}
+	c[in], c[in-1] = 0, c[in-1]+b.rows
+	for k := in - 1; k > 0 && c[k] >= b.dims[k]; k-- {
+		c[k] = 0
+		c[k-1]++
+	}
 }

@@ -24,8 +24,11 @@ type direct[T float] struct {
 	// at most flatRows rows, the columns of A may be contiguous instead of its rows. If a number is
 	// 0, such products pack A.
 	tallRows, flatRows int
-	add                func(dst, a, b []T)
-	jobs               sync.Pool
+	// If the rows of A are a multiple of this number of elements apart, they share the sets of the
+	// first-level cache. A product with several panels of B then packs A. 0 means that none does.
+	crowded int
+	add     func(dst, a, b []T)
+	jobs    sync.Pool
 }
 
 const (
@@ -54,6 +57,8 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 	tall := d.tallRows > 0 && m >= d.tallRows && a.cs == 1
 	switch {
 	case m*n*k <= directWork:
+	case d.crowds(m, n, n > widest, a):
+		return false
 	case a.cs == 1 && m > d.kern.height && m <= panelRows && n > widest && m*n*k <= panelWork && (b.cs != 1 || m*n*k <= placeWork):
 		// A stays in the second-level cache, and no task writes memory that another reads.
 		cols = 2 * d.vector
@@ -84,6 +89,16 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 		}
 	}
 	return true
+}
+
+// crowds reports whether the rows of A share the sets of the cache. If there are many panels of B,
+// half of the distance matters too.
+func (d *direct[T]) crowds(m, n int, many bool, a operand[T]) bool {
+	apart := d.crowded
+	if many {
+		apart /= 2
+	}
+	return apart > 0 && a.cs == 1 && a.rs%apart == 0 && m > 2*d.kern.height && n > 2*d.vector
 }
 
 // part is a part of a product: the offsets at which its factors and its result begin, and the
@@ -190,14 +205,19 @@ func (d *direct[T]) block(at part, k0, kc int, a, b, c *operand[T], accumulate b
 			d.kern.pack(l.panel, d.kern.width, from, b.cs, b.rs, w, kc)
 			from, ldb = l.panel, d.kern.width
 		}
-		for i, h := 0, 0; i < at.m; i += h {
-			most := len(kernels) - 1
-			h = ceil(at.m-i, ceil(at.m-i, most))
+		groups := ceil(at.m, len(kernels)-1)
+		h, longer := at.m/groups, at.m%groups // so many groups have one more row than h
+		for i, x := 0, 0; x < groups; x++ {
+			n := h
+			if x < longer {
+				n++
+			}
 			f := d.row
 			if w <= 2*vector {
-				f = kernels[h]
+				f = kernels[n]
 			}
 			f(kc, &a.data[at.a+i*a.rs+k0*a.cs], a.rs, a.cs, &from[0], ldb, &c.data[at.c+i*c.rs+j], c.rs, w, how)
+			i += n
 		}
 		j += w
 	}

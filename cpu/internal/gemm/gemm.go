@@ -32,9 +32,9 @@
 //     for Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that
 //     repeated calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k. The
 //     tiles of AMX read A in place if its rows are contiguous. If A has few rows, they read B in
-//     place, if its columns are contiguous. With AVX-512, small and narrow products read A in
-//     place, and B too if its rows are contiguous. So do products of up to 256 rows, if the rows of
-//     A are contiguous. The bits are the same.
+//     place, if its columns are contiguous. With AVX-512 and AVX2, small and narrow products read A
+//     in place, and B too if its rows are contiguous. So do products of up to 256 rows, if the rows
+//     of A are contiguous. The bits are the same.
 //   - Misuse (a negative size, a slice too short) panics with a message that names the operand.
 //
 // Convolutions of float32 ([Conv]) are products with a matrix of columns (im2col) that is never

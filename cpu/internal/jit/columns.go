@@ -12,17 +12,50 @@ func (c *compiler) holdSteps() {
 	}
 }
 
-// column writes the loop over the rows of one vector of columns, and the store of the combined
+// These limits hold for a loop for AVX2 that goes down several vectors of columns together. One sum
+// alone would wait for the latency of its additions.
+const (
+	mostTogether   = 4  // vectors of columns
+	shortStepCount = 16 // instructions of the loop
+)
+
+// chooseTogether decides how many vectors of columns the loop goes down together, of which each
+// needs an accumulator. The other values occupy up to busy vector registers.
+func (c *compiler) chooseTogether(busy int) {
+	if c.columns() && !c.wide && len(c.Steps) <= shortStepCount {
+		c.together = max(1, min(mostTogether, c.registers-busy))
+	}
+}
+
+// columnsTogether writes the loop over several vectors of columns at a time.
+func (c *compiler) columnsTogether() {
+	n := int8(c.together * c.lanes)
+	c.addImmediate(at, n)
+	c.compare(whole, at)
+	none := c.jump(below)
+	again := len(c.code)
+	c.addImmediate(at, -n)
+	c.column(false, c.together)
+	c.addImmediate(at, 2*n)
+	c.compare(whole, at)
+	c.jumpBack(aboveEqual, again)
+	none()
+	c.addImmediate(at, -n)
+}
+
+// column writes the loop over the rows of some vectors of columns, and the stores of the combined
 // values. The list strides in memory has three groups of distances, and then the number of rows.
 // The groups lead from one row of results to the next, from one row of operands to the next, and
 // back to the first row of operands.
-func (c *compiler) column(tail bool) {
+func (c *compiler) column(tail bool, vectors int) {
 	c.tail = tail
 	c.beginFold()
 	n := c.addresses()
 	c.load(scratch, strides, int32(8*3*n))
 	again := len(c.code)
-	c.body(tail)
+	for c.vectorAt = range vectors {
+		c.body(tail)
+	}
 	for i := range c.Loads {
 		if n+i < len(pointers) {
 			c.integer(0x03, pointers[i], register(uint8(pointers[n+i])))
@@ -40,6 +73,9 @@ func (c *compiler) column(tail bool) {
 	if tail && !c.wide {
 		o, length = storeLow.forSize(size), len128
 	}
-	c.vector(o, length, c.accumulators[0], 0, c.address(n-1, size, false), opt)
-	c.endInstruction()
+	for c.vectorAt = range vectors {
+		c.vector(o, length, c.accumulators[c.vectorAt], 0, c.address(n-1, size, false), opt)
+		c.endInstruction()
+	}
+	c.vectorAt = 0
 }

@@ -20,7 +20,7 @@ func TestColumns(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I32, dtype.U32, dtype.I64, dtype.U64, dtype.Bool} {
 		for _, kind := range []FoldKind{Sum, Prod, Max, Min} {
-			for _, n := range []int{1, 7, 8, 16, 17, 40} {
+			for _, n := range []int{1, 7, 8, 16, 17, 32, 40, 77} {
 				for _, depth := range []int{1, 2, 17} {
 					if typ != dtype.Bool || kind >= Max {
 						testColumns(t, r, typ, kind, n, depth)

@@ -23,7 +23,7 @@ func (c *compiler) countAccumulators() int {
 	t := c.foldType()
 	switch {
 	case c.Fold.Columns:
-		return 1
+		return max(1, c.together)
 	case c.Fold.Short:
 		return 8 / c.lanes
 	// few accumulators suffice, because the order does not matter
@@ -126,7 +126,8 @@ func (c *compiler) fold() {
 		x = c.vec(f.Value)
 	}
 	if f.Columns {
-		c.combine(c.accumulators[0], c.accumulators[0], x)
+		r := c.accumulators[c.vectorAt]
+		c.combine(r, r, x)
 		return
 	}
 	// in the loop that tailLoop writes, store one value at a time; they are combined later

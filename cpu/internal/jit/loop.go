@@ -127,7 +127,8 @@ type compiler struct {
 	accumulators []uint8
 	unrolled     bool     // whether the compiler is writing several vectors of an iteration
 	later        []func() // write rarely needed code after the end of the loop
-	vectorAt     int      // number of the vector in the iteration
+	together     int      // number of vectors of columns that a loop over columns handles at a time
+	vectorAt     int      // number of the vector, among several of an iteration
 	chains       map[int32]chain
 	inner        []bool    // for each instruction, whether it belongs to a chain of remainder steps
 	short        *shortcut // shorter body of the loop; nil if there is none
@@ -164,6 +165,9 @@ func translate(l *Loop) ([]byte, int) {
 		c.beginFold()
 	}
 	c.zero(at)
+	if c.together > 1 {
+		c.columnsTogether()
+	}
 	c.unroll()
 	c.compare(at, whole)
 	none := c.jump(aboveEqual)
@@ -275,10 +279,11 @@ func (c *compiler) address(i, size int, repeated bool) operand {
 		c.load(spare, regs, int32(8*c.number(i)))
 	}
 	if !repeated {
-		m.index, m.disp = at, int32(c.vectorAt*c.lanes*size)
+		m.index = at
 		for s := size; s > 1; s /= 2 {
 			m.scale++
 		}
+		m.disp += int32(c.vectorAt * c.lanes * size)
 	}
 	return m
 }
@@ -289,7 +294,7 @@ func (c *compiler) iterate(tail bool) {
 		c.prefetches()
 	}
 	if c.columns() {
-		c.column(tail)
+		c.column(tail, 1)
 		return
 	}
 	if c.short != nil && !(tail && c.wide) {
@@ -445,11 +450,12 @@ func (c *compiler) hoist() {
 			busiest = max(busiest, live[k])
 		}
 	}
-	room := c.registers - busiest - temporaries
+	busy := busiest + temporaries + c.countOrders()
 	if c.lanes == 4 {
-		room = c.registers - busiest - longTemporaries
+		busy += longTemporaries - temporaries
 	}
-	room -= c.countAccumulators() - c.countOrders()
+	c.chooseTogether(busy)
+	room := c.registers - busy - c.countAccumulators()
 	for room > 0 && len(list) > 0 {
 		best := 0
 		for k, i := range list {
