@@ -81,6 +81,7 @@ type rowWorker struct {
 	binding binding           // connects a formula with its operands
 	space   [3][]byte         // memory for the elements of a group
 	rows    [4][]byte         // memory with one value for each row of a group
+	runs    []byte            // one value for each run of columns with the same weight
 	same    [sameBlock]uint64 // copies of one value
 	stage   [maxBlock]uint64
 }
