@@ -39,10 +39,9 @@
 //     use TDPBF16PS. It sums the even and the odd elements apart, 32 elements at a time. Otherwise
 //     the previous point holds for it too.
 //   - On Linux, with AVX-512 or AVX2, elementwise programs become machine code when they first run.
-//     With AVX2 this holds only for programs whose types have at most 32 bits. The code's memory is
-//     never writable and executable at the same time. If the system refuses such memory, or with
-//     FLAMBEAU_JIT=off, the device runs one prepared kernel after the other, which gives the same
-//     bits. The field Interpreted of [device.Info] gives the reason.
+//     The code's memory is never writable and executable at the same time. If the system refuses
+//     such memory, or with FLAMBEAU_JIT=off, the device runs one prepared kernel after the other,
+//     which gives the same bits. The field Interpreted of [device.Info] gives the reason.
 //   - Views are checked before anything is read or written. If an operand has an element outside
 //     its buffer, the error is a *[device.OperandError].
 //   - Memory of 8 KiB and more comes from a caching pool on huge pages. Smaller buffers are Go

@@ -50,7 +50,7 @@ func (pl *plan) foldLoop(l *jit.Loop) {
 // foldValue makes a loop that reduces rows, for a plan without computation.
 func (pl *plan) foldValue(uniform []bool) {
 	o := pl.p.Outs[0]
-	if len(pl.body) > 0 || uniform[o] || avx2Only() && !narrow(pl.p) || pl.p.Code[o].Op != expr.OpX {
+	if len(pl.body) > 0 || uniform[o] || pl.p.Code[o].Op != expr.OpX {
 		return
 	}
 	load := jit.Load{Value: o, Type: pl.p.Code[o].Type, Wide: true, Reg: int(o)}
@@ -80,6 +80,9 @@ func (pl *plan) foldOf(k device.ReduceKind, t dtype.Type, key foldKey) *jit.Code
 	}
 	l := pl.folded.loop.With(key.reads)
 	l.Fold = &jit.Fold{Value: pl.p.Outs[0], Kind: key.kind, Short: key.short, Columns: key.columns, Reg: len(pl.slot) + 1}
+	if !l.CanFold() {
+		return nil
+	}
 	c, err := jit.Compile(l)
 	if err != nil || c.Spill() > foldSpill {
 		return nil

@@ -49,7 +49,7 @@ var unfused bool
 // fusable reports whether it pays to compile a plan to loops. The plan must compute or convert
 // something, or fill memory with one value. Copies have faster implementations.
 func fusable(p *expr.Program, f form) bool {
-	if len(p.In) > maskBits || avx2Only() && !narrow(p) {
+	if len(p.In) > maskBits {
 		return false
 	}
 	for _, c := range p.Code {
@@ -65,19 +65,8 @@ func fusable(p *expr.Program, f form) bool {
 	return false
 }
 
-// avx2Only reports whether loops are compiled for AVX2. Such loops compute in types of at most 32
-// bits.
+// avx2Only reports whether loops are compiled for AVX2.
 func avx2Only() bool { return asm.Active() == "avx2" }
-
-// narrow reports whether a loop for AVX2 can run the whole program.
-func narrow(p *expr.Program) bool {
-	for _, c := range p.Code {
-		if c.Type.Size() > 4 || c.Op.Arity() > 0 && !jit.Can(c, p.Code, true) {
-			return false
-		}
-	}
-	return true
-}
 
 // maskBits is the maximum number of operands of a plan. A plan describes each operand by one bit of
 // a word.
@@ -169,7 +158,7 @@ func (f *fusion) divide() {
 			outside[i] = true
 			continue
 		}
-		if jit.Can(c, code, false) {
+		if jit.Can(c) {
 			last := len(f.loops) - 1
 			f.segment[i] = last
 			f.loops[last] = append(f.loops[last], int32(i))

@@ -6,8 +6,9 @@ import (
 )
 
 // AVX2 has only 16 registers and no masks. A truth value is a vector whose lanes have all bits set
-// or no bits set. The elements after the last whole vector are computed one at a time: a load fills
-// all lanes with one element, and a store writes the first lane.
+// or no bits set. If a value has 64 bits, a loop has four lanes (lanes64.go). The elements after
+// the last whole vector are computed one at a time: a load fills all lanes with one element, and a
+// store writes the first lane.
 
 // These spill slots hold fixed values.
 const (
@@ -42,13 +43,14 @@ func (c *compiler) tailLoop() {
 func (c *compiler) emitAVX2(i int32, in expr.Instr) bool {
 	switch {
 	case in.Op == expr.OpSelect:
-		m := c.truth(in.A)
-		if in.Type != dtype.Bool {
+		if size := in.Type.Size(); in.Type != dtype.Bool {
+			m := c.truthFor(in.A, size)
 			y, x := c.vec(in.C), register(c.vec(in.B))
-			c.vector(choose, len256, c.result(i, true), y, x, imm(m<<4))
+			c.vector(choose, c.length(size), c.result(i, true), y, x, imm(m<<4))
 			return true
 		}
-		x, y, t := c.truth(in.B), c.truth(in.C), c.temp()
+		size := c.values[i].truth
+		m, x, y, t := c.truthFor(in.A, size), c.truthFor(in.B, size), c.truthFor(in.C, size), c.temp()
 		c.vector(andNot, len256, t, m, register(y), options{})
 		r := c.result(i, true)
 		c.vector(and[0], len256, r, m, register(x), options{})
@@ -61,6 +63,7 @@ func (c *compiler) emitAVX2(i int32, in expr.Instr) bool {
 		c.invert(i, c.truth(in.A))
 	case in.Op == expr.OpNot:
 		c.invert(i, c.vec(in.A))
+	case in.Type.Size() == 8 && in.Type.IsInteger() && c.emitLong(i, in):
 	case in.Type == dtype.Bool:
 		p := and
 		switch in.Op {
@@ -69,7 +72,8 @@ func (c *compiler) emitAVX2(i int32, in expr.Instr) bool {
 		case expr.OpXor:
 			p = xor
 		}
-		x, y := c.truth(in.A), c.truth(in.B)
+		size := c.values[i].truth
+		x, y := c.truthFor(in.A, size), c.truthFor(in.B, size)
 		c.vector(p[0], len256, c.result(i, true), x, register(y), options{})
 	default:
 		return false
@@ -89,19 +93,21 @@ func (c *compiler) compareAVX2(i int32, in expr.Instr) {
 		op -= expr.OpGt - expr.OpLt
 	}
 	t := c.Code[in.A].Type
+	size := t.Size()
+	length := c.length(size)
 	x, y := c.vec(a), c.vec(b)
-	if t == dtype.F32 {
+	if t.IsFloat() {
 		predicate := map[expr.Op]byte{expr.OpEq: floatEqual, expr.OpNe: floatNotEqual, expr.OpLt: floatLess, expr.OpLe: floatLessEqual}[op]
-		c.vector(compareFloat[0], len256, c.result(i, true), x, register(y), imm(predicate))
+		c.vector(compareFloat.forSize(size), length, c.result(i, true), x, register(y), imm(predicate))
 		return
 	}
-	o := equalInt
+	o := equals
 	if op == expr.OpLt || op == expr.OpLe {
 		// comparing with inverted sign bits compares unsigned integers
-		if o = greaterInt; t == dtype.U32 {
+		if o = greater; t == dtype.U32 || t == dtype.U64 {
 			p, q := c.temp(), c.temp()
-			c.vector(xor[0], len256, p, x, c.bits(1<<31, 4), options{})
-			c.vector(xor[0], len256, q, y, c.bits(1<<31, 4), options{})
+			c.vector(xor[0], length, p, x, c.bits(1<<(8*size-1), size), options{})
+			c.vector(xor[0], length, q, y, c.bits(1<<(8*size-1), size), options{})
 			x, y = p, q
 		}
 		if op == expr.OpLt { // a < b is b > a, and a <= b is the negation of a > b
@@ -109,53 +115,56 @@ func (c *compiler) compareAVX2(i int32, in expr.Instr) {
 		}
 	}
 	if op == expr.OpEq || op == expr.OpLt {
-		c.vector(o, len256, c.result(i, true), x, register(y), options{})
+		c.vector(o.forSize(size), length, c.result(i, true), x, register(y), options{})
 		return
 	}
 	r := c.temp()
-	c.vector(o, len256, r, x, register(y), options{})
+	c.vector(o.forSize(size), length, r, x, register(y), options{})
 	c.invert(i, r)
 }
 
 func (c *compiler) convertAVX2(i int32, in expr.Instr) bool {
 	from, to := c.Code[in.A].Type, in.Type
+	size, length := to.Size(), c.length(4)
 	switch {
-	case from == dtype.Bool && to == dtype.F32:
-		m := c.truth(in.A)
-		c.vector(and[0], len256, c.result(i, true), m, c.bits(floatBits(1, 4), 4), options{})
+	case from == dtype.Bool && to.IsFloat():
+		m := c.truthFor(in.A, size)
+		c.vector(and[0], len256, c.result(i, true), m, c.bits(floatBits(1, size), size), options{})
 	case from == dtype.Bool:
-		m := c.truth(in.A)
-		c.fromTruth(c.result(i, true), m, 4)
-	case to == dtype.Bool && from == dtype.F32:
+		m := c.truthFor(in.A, size)
+		c.fromTruth(c.result(i, true), m, size)
+	case to == dtype.Bool && from.IsFloat():
 		x := c.vec(in.A)
-		c.vector(compareFloat[0], len256, c.result(i, true), x, c.bits(0, 4), imm(floatNotEqual))
+		size = from.Size()
+		c.vector(compareFloat.forSize(size), c.length(size), c.result(i, true), x, c.bits(0, size), imm(floatNotEqual))
 	case to == dtype.Bool:
 		r, x := c.temp(), c.vec(in.A)
-		c.vector(equalInt, len256, r, x, c.bits(0, 4), options{})
+		size = from.Size()
+		c.vector(equals.forSize(size), c.length(size), r, x, c.bits(0, size), options{})
 		c.invert(i, r)
 	case from == dtype.F32 && to == dtype.I32:
 		// For a number that it cannot convert, the instruction returns the least integer. The
 		// complement of that is the greatest integer.
 		x, over, number := c.vec(in.A), c.temp(), c.temp()
-		c.vector(compareFloat[0], len256, over, x, c.bits(floatBits(1<<31, 4), 4), imm(floatGreaterEqual))
-		c.vector(compareFloat[0], len256, number, x, register(x), imm(floatOrdered))
+		c.vector(compareFloat[0], length, over, x, c.bits(floatBits(1<<31, 4), 4), imm(floatGreaterEqual))
+		c.vector(compareFloat[0], length, number, x, register(x), imm(floatOrdered))
 		r := c.result(i, false)
-		c.vector(converts[[2]dtype.Type{from, to}], len256, r, 0, register(x), options{})
-		c.vector(xor[0], len256, r, r, register(over), options{})
-		c.vector(and[0], len256, r, r, register(number), options{})
+		c.vector(converts[[2]dtype.Type{from, to}], length, r, 0, register(x), options{})
+		c.vector(xor[0], length, r, r, register(over), options{})
+		c.vector(and[0], length, r, r, register(number), options{})
 	case from == dtype.U32 && to == dtype.F32:
 		// Convert the two 16-bit halves exactly, and subtract the bias from the upper half exactly.
 		// Only the final addition rounds.
 		x, low := c.vec(in.A), c.temp()
-		c.vector(and[0], len256, low, x, c.bits(0xffff, 4), options{})
-		c.vector(or[0], len256, low, low, c.bits(floatBits(1<<23, 4), 4), options{})
+		c.vector(and[0], length, low, x, c.bits(0xffff, 4), options{})
+		c.vector(or[0], length, low, low, c.bits(floatBits(1<<23, 4), 4), options{})
 		r := c.result(i, false)
-		c.vector(shiftBy[0], len256, byRight, r, register(x), imm(16))
-		c.vector(or[0], len256, r, r, c.bits(floatBits(1<<39, 4), 4), options{})
-		c.vector(subFloat[0], len256, r, r, c.bits(floatBits(1<<39+1<<23, 4), 4), options{})
-		c.vector(addFloat[0], len256, r, low, register(r), options{})
+		c.vector(shiftBy[0], length, byRight, r, register(x), imm(16))
+		c.vector(or[0], length, r, r, c.bits(floatBits(1<<39, 4), 4), options{})
+		c.vector(subFloat[0], length, r, r, c.bits(floatBits(1<<39+1<<23, 4), 4), options{})
+		c.vector(addFloat[0], length, r, low, register(r), options{})
 	default:
-		return false
+		return c.convertLong(i, in, from, to)
 	}
 	return true
 }
@@ -179,9 +188,12 @@ func (c *compiler) truthVector(i int32) uint8 {
 			if v.from == loaded {
 				c.loadVector(v.load, r)
 			} else {
-				c.vector(moveVector[0], len256, r, 0, memory(arena, v.offset), options{})
+				c.vector(moveVector[0], c.length(4), r, 0, memory(arena, v.offset), options{})
 			}
-			c.vector(greaterInt, len256, r, r, zero, options{})
+			c.vector(greaterInt, c.length(4), r, r, zero, options{})
+			if v.truth == 8 {
+				c.vector(widenInt, len256, r, 0, register(r), options{})
+			}
 		}
 	}
 	c.pinned |= 1 << v.reg
@@ -196,7 +208,7 @@ func (c *compiler) storeAVX2(i int) {
 	t := s.Type
 	if c.Code[s.Value].Type == dtype.Bool {
 		x = c.temp()
-		c.fromTruth(x, c.truth(s.Value), 4)
+		c.fromTruth(x, c.truthFor(s.Value, 4), 4)
 		if s.Wide {
 			t = dtype.U32
 		}
@@ -204,11 +216,11 @@ func (c *compiler) storeAVX2(i int) {
 		x = c.vec(s.Value)
 	}
 	to := c.address(len(c.Loads)+i, t.Size(), false)
-	if t.Size() == 4 {
+	if size := t.Size(); size >= 4 {
 		if c.tail {
-			c.vector(storeLow[0], len128, x, 0, to, options{})
+			c.vector(storeLow.forSize(size), len128, x, 0, to, options{})
 		} else {
-			c.vector(storeVector[0], len256, x, 0, to, options{})
+			c.vector(storeVector.forSize(size), c.length(size), x, 0, to, options{})
 		}
 		return
 	}
@@ -233,10 +245,12 @@ func (c *compiler) storeAVX2(i int) {
 		c.vector(storeWord, len128, r, 0, to, imm(0))
 	case c.tail:
 		c.vector(storeByte, len128, r, 0, to, imm(0))
-	case t.Size() == 2:
+	case c.lanes*t.Size() == 16:
 		c.vector(storeVector[0], len128, r, 0, to, options{})
-	default:
+	case c.lanes*t.Size() == 8:
 		c.vector(storeHalf, len128, r, 0, to, options{})
+	default:
+		c.vector(storeLow[0], len128, r, 0, to, options{})
 	}
 }
 

@@ -38,7 +38,7 @@ func (c *compiler) column(tail bool) {
 	size := c.foldType().Size()
 	o, length, opt := storeVector.forSize(size), c.length(size), c.masked(false)
 	if tail && !c.wide {
-		o, length = storeLow[0], len128
+		o, length = storeLow.forSize(size), len128
 	}
 	c.vector(o, length, c.accumulators[0], 0, c.address(n-1, size, false), opt)
 	c.endInstruction()

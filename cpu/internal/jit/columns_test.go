@@ -44,10 +44,7 @@ func testColumns(t *testing.T, r *rand.Rand, typ dtype.Type, kind FoldKind, n, d
 	q := prepare(t, p, r, rows*depth, n, 2)
 	q.loop.Fold = &Fold{Value: p.Outs[0], Kind: kind, Columns: true, Reg: q.loop.Arena + 1}
 	q.loop.Stores = nil
-	for _, q.loop.AVX2 = range []bool{false, true} {
-		if q.loop.AVX2 && !q.narrow() {
-			continue
-		}
+	q.forEach(func() {
 		c, err := Compile(q.loop)
 		if err != nil {
 			t.Fatal(err)
@@ -76,5 +73,5 @@ func testColumns(t *testing.T, r *rand.Rand, typ dtype.Type, kind FoldKind, n, d
 				t.Fatalf("AVX2 %v, fold %d of %v, %d columns, depth %d: result %d is %#x, want %#x", q.loop.AVX2, kind, typ, n, depth, i, got, want)
 			}
 		}
-	}
+	})
 }

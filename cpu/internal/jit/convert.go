@@ -43,10 +43,11 @@ func (c *compiler) convert(i int32, in expr.Instr) {
 	}
 }
 
-// fromTruth sets each lane of r to 1 if its bit in mask m is set, else to 0.
+// fromTruth sets each lane of r to 1 if it is set in the truth value m, else to 0. For AVX2 the
+// lanes of m must have the given size.
 func (c *compiler) fromTruth(r, m uint8, size int) {
 	if !c.wide {
-		c.vector(shiftBy[0], len256, byRight, r, register(m), imm(31))
+		c.vector(shiftBy.forSize(size), c.length(size), byRight, r, register(m), imm(byte(8*size-1)))
 		return
 	}
 	c.vector(fromMask.forSize(size), c.length(size), r, 0, register(m), options{})

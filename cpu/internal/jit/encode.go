@@ -95,6 +95,9 @@ func (a *assembler) vector(o opcode, length int, reg, vvvv uint8, src operand, o
 		if opt.mask != 0 || length == len512 || src.spread {
 			panic("jit: an instruction of AVX-512 for a processor without it")
 		}
+		if o == spread[1] { // the VEX form has another W bit
+			o.w = 0
+		}
 		a.vex(o, byte(length), reg, vvvv, src, opt)
 		return
 	}

@@ -21,11 +21,13 @@ func (c *compiler) countAccumulators() int {
 	}
 	t := c.foldType()
 	switch {
-	case c.Fold.Short || c.Fold.Columns:
+	case c.Fold.Columns:
 		return 1
+	case c.Fold.Short:
+		return 8 / c.lanes
 	// few accumulators suffice, because the order does not matter
 	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()):
-		return 2
+		return 4
 	case t.Size() == 8:
 		return 32 / c.lanes
 	}
@@ -78,6 +80,32 @@ func neutral(k FoldKind, t dtype.Type) uint64 {
 	return most
 }
 
+// longestUnrolled is the largest number of instructions of a loop that unrollFold unrolls.
+const longestUnrolled = 8
+
+// unrollFold writes a loop for AVX2 that folds as many vectors in an iteration as there are
+// accumulators. So it need not rotate them. The vectors that remain are left to the next loop.
+func (c *compiler) unrollFold() {
+	n := len(c.accumulators)
+	if c.wide || c.columns() || n < 2 || len(c.Steps) > longestUnrolled {
+		return
+	}
+	c.move(scratch, whole)
+	c.andImmediate(scratch, int8(-n*c.lanes))
+	c.compare(at, scratch)
+	none := c.jump(aboveEqual)
+	again := len(c.code)
+	c.unrolled = true
+	for c.vectorAt = range n {
+		c.iterate(false)
+		c.addImmediate(at, int8(c.lanes))
+	}
+	c.unrolled, c.vectorAt = false, 0
+	c.compare(at, scratch)
+	c.jumpBack(below, again)
+	none()
+}
+
 // fold writes the code that combines the current vector with the first accumulator. Then it rotates
 // the list of accumulators: the second becomes the first. It does not matter which accumulator is
 // the first at the end, because endFold combines accumulators by their distance.
@@ -87,7 +115,7 @@ func (c *compiler) fold() {
 	var x uint8
 	if c.Code[f.Value].Type == dtype.Bool {
 		x = c.temp()
-		c.fromTruth(x, c.truth(f.Value), size)
+		c.fromTruth(x, c.truthFor(f.Value, size), size)
 	} else {
 		x = c.vec(f.Value)
 	}
@@ -100,8 +128,10 @@ func (c *compiler) fold() {
 		c.move(scratch, at)
 		c.subtract(scratch, whole)
 		m := c.spillMemory(foldSlot)
-		m.index, m.scale = scratch, 2
-		c.vector(storeLow[0], len128, x, 0, m, options{})
+		if m.index, m.scale = scratch, 2; size == 8 {
+			m.scale = 3
+		}
+		c.vector(storeLow.forSize(size), len128, x, 0, m, options{})
 		return
 	}
 	first := c.accumulators[0]
@@ -112,6 +142,10 @@ func (c *compiler) fold() {
 	c.combine(r, first, x)
 	if c.tail {
 		c.vector(moveVector.forSize(size), c.length(size), first, 0, register(r), options{mask: tailMask})
+		return
+	}
+	if c.unrolled {
+		c.accumulators = append(c.accumulators[1:len(c.accumulators):len(c.accumulators)], first)
 		return
 	}
 	if last := len(c.accumulators) - 1; last > 0 {
@@ -133,6 +167,12 @@ func (c *compiler) combineLanes(r, x, y uint8, length int) {
 	float, signed := t.IsFloat(), t == dtype.I32 || t == dtype.I64
 	p := either(float, addFloat, addInt)
 	switch k := c.Fold.Kind; {
+	case !c.wide && size == 8 && !float && k == Prod:
+		c.mulLong(r, x, y, length)
+		return
+	case !c.wide && size == 8 && !float && k >= Max:
+		c.extremeLong(r, x, y, k == Max, signed, length)
+		return
 	case k == Prod:
 		p = either(float, mulFloat, mulInt)
 	case k == Max && float:

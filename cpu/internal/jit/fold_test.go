@@ -50,7 +50,10 @@ func TestFolds(t *testing.T) {
 			for _, short := range []bool{false, true} {
 				for _, n := range []int{1, 7, 8, 16, 17, 63, 64, 65, 200, 1024} {
 					for _, store := range []bool{false, true} {
-						testFold(t, r, typ, kind, short, store, n)
+						testFold(t, r, typ, typ, kind, short, store, n)
+						if typ.Size() == 4 || typ == dtype.Bool { // AVX2 has four lanes then
+							testFold(t, r, dtype.F64, typ, kind, short, store, n)
+						}
 					}
 				}
 			}
@@ -58,39 +61,35 @@ func TestFolds(t *testing.T) {
 	}
 }
 
-func testFold(t *testing.T, r *rand.Rand, typ dtype.Type, kind FoldKind, short, store bool, n int) {
+func testFold(t *testing.T, r *rand.Rand, from, typ dtype.Type, kind FoldKind, short, store bool, n int) {
 	const rows = 3
 	x := expr.X(0)
-	e := x.Max(expr.X(1))
+	e := x.Cvt(typ).Max(expr.X(1).Cvt(typ))
 	if typ == dtype.Bool {
-		e = x.Xor(expr.X(1))
+		e = x.Cvt(typ).Xor(expr.X(1).Cvt(typ))
 	}
-	p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{typ}, []dtype.Type{typ, typ}, -1)
+	p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{typ}, []dtype.Type{from, from}, -1)
 	q := prepare(t, p, r, rows, n, 2)
 	q.loop.Fold = &Fold{Value: p.Outs[0], Kind: kind, Short: short, Reg: q.loop.Arena + 1}
 	if !store {
 		q.loop.Stores = nil
 	}
-	testFoldOf(t, q, p, typ, kind, short, store, n, rows)
-	if q.narrow() {
-		q.loop.AVX2 = true
-		testFoldOf(t, q, p, typ, kind, short, store, n, rows)
-	}
+	q.forEach(func() { testFoldOf(t, q, p, from, typ, kind, short, store, n, rows) })
 }
 
-func testFoldOf(t *testing.T, q *program, p *expr.Program, typ dtype.Type, kind FoldKind, short, store bool, n, rows int) {
+func testFoldOf(t *testing.T, q *program, p *expr.Program, from, typ dtype.Type, kind FoldKind, short, store bool, n, rows int) {
 	c, err := Compile(q.loop)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wide := max(4, typ.Size())
 	to := beforeFault(t, rows*wide)
-	size := typ.Size()
+	size, read := typ.Size(), from.Size()
 	arena := make([]byte, 64+c.Spill())
 	reg := []unsafe.Pointer{unsafe.Pointer(&q.in[0][guard]), unsafe.Pointer(&q.in[1][guard]), unsafe.Pointer(&q.out[0][guard]), unsafe.Pointer(&arena[0]), unsafe.Pointer(&to[guard])}
-	strides := []int{n * size, n * size, n * size, wide}
+	strides := []int{n * read, n * read, n * size, wide}
 	if !store {
-		strides = []int{n * size, n * size, wide}
+		strides = []int{n * read, n * read, wide}
 	}
 	c.Run(reg, strides, n, rows)
 	lanes := 64
@@ -107,7 +106,7 @@ func testFoldOf(t *testing.T, q *program, p *expr.Program, typ dtype.Type, kind 
 	for row := range rows {
 		var v []uint64
 		for i := range n {
-			a, b := get(q.in[0][guard:], typ, row*n+i), get(q.in[1][guard:], typ, row*n)
+			a, b := get(q.in[0][guard:], from, row*n+i), get(q.in[1][guard:], from, row*n)
 			v = append(v, p.Eval(nil, []uint64{a, b}, nil, 0)[0])
 			if store {
 				if got := get(q.out[0][guard:], typ, row*n+i); got != v[i] && !bothNaN(typ, got, v[i]) {

@@ -85,10 +85,15 @@ var (
 
 	// instructions that only AVX2 code uses
 	equalInt, greaterInt = opcode{1, 1, 0, 0x76}, opcode{1, 1, 0, 0x66}
+	equals, greater      = pair{equalInt, {2, 1, 0, 0x29}}, pair{greaterInt, {2, 1, 0, 0x37}}
 	andNot, choose       = opcode{1, 1, 0, 0xdf}, opcode{3, 1, 0, 0x4a}
 	packWords, packBytes = opcode{2, 1, 0, 0x2b}, opcode{1, 1, 0, 0x67}
 	storeHalf            = opcode{1, 1, 0, 0xd6} // stores 64 bits
 	storeByte, storeWord = opcode{3, 1, 0, 0x14}, opcode{3, 1, 0, 0x15}
+	// the immediate selects 32-bit lanes: from the second operand if its bit is set
+	chooseBy   = opcode{3, 1, 0, 0x02}
+	shuffleTwo = opcode{1, 0, 0, 0xc6} // takes two 32-bit lanes of each operand by an immediate
+	testAll    = opcode{2, 1, 0, 0x17} // sets the zero flag if no bit is set
 )
 
 // converts holds the instructions that convert numbers to another type. Conversions from floats to

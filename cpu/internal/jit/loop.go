@@ -9,7 +9,7 @@ import (
 // instruction in Code.
 type Loop struct {
 	Name string
-	AVX2 bool // the code is for processors without AVX-512; all types have at most 32 bits
+	AVX2 bool // the code is for processors without AVX-512
 	// Limited is true if params that are operands of a minimum or maximum of floats are neither NaN
 	// nor 0
 	Limited bool
@@ -125,6 +125,8 @@ type compiler struct {
 	step         int    // position in the list of instructions of the current one
 	spilled      int    // number of spill slots in use
 	accumulators []uint8
+	unrolled     bool // whether the compiler is writing several vectors of a fold
+	vectorAt     int  // number of vectors between the index at and the start of the iteration
 	chains       map[int32]chain
 	inner        []bool    // for each instruction, whether it belongs to a chain of remainder steps
 	short        *shortcut // shorter body of the loop; nil if there is none
@@ -152,7 +154,7 @@ func Compile(l *Loop) (*Code, error) {
 func translate(l *Loop) ([]byte, int) {
 	c := &compiler{Loop: l, lanes: 16, values: make([]value, len(l.Code)), registers: 32}
 	if c.wide = !l.AVX2; !c.wide {
-		c.lanes, c.registers, c.spilled = 8, 16, foldSlot+1
+		c.registers, c.spilled = 16, foldSlot+1
 	}
 	c.analyse()
 	c.prologue()
@@ -161,6 +163,7 @@ func translate(l *Loop) ([]byte, int) {
 		c.beginFold()
 	}
 	c.zero(at)
+	c.unrollFold()
 	c.compare(at, whole)
 	none := c.jump(aboveEqual)
 	again := len(c.code)
@@ -336,6 +339,7 @@ func (c *compiler) analyse() {
 
 // trace finds which instruction or load computes each value, and which instructions use it.
 func (c *compiler) trace() {
+	c.lanes = min(c.lanes, c.Loop.lanes())
 	for i := range c.values {
 		v := &c.values[i]
 		*v = value{root: int32(i), reg: -1, slot: -1, load: -1}
@@ -354,23 +358,17 @@ func (c *compiler) trace() {
 	for i, l := range c.Loads {
 		v := &c.values[l.Value]
 		v.from, v.root, v.load = loaded, l.Value, i
-		if l.Type.Size() == 8 {
-			c.lanes = 8
-		}
+	}
+	if !c.wide {
+		c.sizeTruths()
 	}
 	c.findChains()
 	use := func(i int32, step int) {
 		v := &c.values[c.values[i].root]
 		v.uses = append(v.uses, int32(step))
-		if size := c.Code[i].Type.Size(); size == 8 {
-			c.lanes = 8
-		}
 	}
 	for k, i := range c.Steps {
 		in := c.Code[i]
-		if in.Type.Size() == 8 {
-			c.lanes = 8
-		}
 		if c.values[i].root != i || c.inner[i] {
 			continue
 		}
@@ -388,15 +386,9 @@ func (c *compiler) trace() {
 	}
 	for i, s := range c.Stores {
 		use(s.Value, len(c.Steps)+i)
-		if s.Type.Size() == 8 {
-			c.lanes = 8
-		}
 	}
 	if f := c.Fold; f != nil {
 		use(f.Value, len(c.Steps)+len(c.Stores))
-		if f.Short {
-			c.lanes = 8
-		}
 	}
 }
 

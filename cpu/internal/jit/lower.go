@@ -7,13 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Can reports whether the instruction in, one of code, can be part of a loop. If avx2 is true, the
-// loop is for AVX2, otherwise for AVX-512.
-func Can(in expr.Instr, code []expr.Instr, avx2 bool) bool {
-	if avx2 && (in.Type.Size() > 4 || in.Op.Arity() > 0 && code[in.A].Type.Size() > 4 ||
-		in.Op == expr.OpCvt && in.Type == dtype.U32 && code[in.A].Type == dtype.F32) {
-		return false
-	}
+// Can reports whether the instruction in can be part of a loop.
+func Can(in expr.Instr) bool {
 	switch in.Op {
 	case expr.OpInvalid, expr.OpX, expr.OpY, expr.OpConst, expr.OpParam, expr.OpIndex, expr.OpPhilox:
 		return false
@@ -209,7 +204,7 @@ func (c *compiler) extremeOf(p pair, r, x, y uint8, size, length int) {
 	}
 	if !c.wide { // a lane with all bits set is a NaN
 		nan := c.temp()
-		c.vector(compareFloat[0], length, nan, x, register(y), imm(floatUnordered))
+		c.vector(compareFloat.forSize(size), length, nan, x, register(y), imm(floatUnordered))
 		c.vector(o, length, t, y, register(x), options{})
 		c.vector(o, length, r, x, register(y), options{})
 		c.vector(and[0], length, r, r, register(t), options{})

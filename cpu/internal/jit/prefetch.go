@@ -33,6 +33,9 @@ func (c *compiler) prefetches() {
 		return
 	}
 	ask := func(op byte, i, size int) {
+		if c.vectorAt*c.lanes*size%64 != 0 { // an earlier vector of the iteration asked for the line
+			return
+		}
 		m := c.address(i, size, false)
 		m.disp = ahead
 		c.prefetch(op, m)

@@ -16,13 +16,9 @@ type chain struct {
 }
 
 // findChains finds the chains of at least two steps. All machine code of a chain is written at its
-// last instruction. No other value of a chain may be used outside it. Loops for AVX2 have no
-// chains.
+// last instruction. No other value of a chain may be used outside it.
 func (c *compiler) findChains() {
 	c.chains, c.inner = map[int32]chain{}, make([]bool, len(c.Code))
-	if !c.wide {
-		return
-	}
 	uses, steps := make([]int, len(c.Code)), make([]bool, len(c.Code))
 	for _, i := range c.Steps {
 		in := c.Code[i]
@@ -83,7 +79,10 @@ func (c *compiler) divide(i int32, s chain) {
 	size := c.Code[i].Type.Size()
 	length := c.length(size)
 	x, y := c.vec(s.r), c.vec(s.y)
-	r, q, k := c.result(i, false), c.temp(), c.tempMask()
+	r, q, k := c.result(i, false), c.temp(), uint8(0)
+	if c.wide {
+		k = c.tempMask()
+	}
 	c.vector(moveVector[0], c.full(), r, 0, register(x), options{})
 	var ends []func()
 	for n := range len(s.ends) {
@@ -95,8 +94,13 @@ func (c *compiler) divide(i int32, s chain) {
 			break
 		}
 		c.vector(and.forSize(size), length, q, r, c.bits(1<<(8*size-1)-1, size), options{})
-		c.vector(compareFloat.forSize(size), length, k, q, register(y), imm(floatGreaterEqual))
-		c.masks(maskTest, 0, k, 0, register(k))
+		if c.wide {
+			c.vector(compareFloat.forSize(size), length, k, q, register(y), imm(floatGreaterEqual))
+			c.masks(maskTest, 0, k, 0, register(k))
+		} else {
+			c.vector(compareFloat.forSize(size), length, q, q, register(y), imm(floatGreaterEqual))
+			c.vector(testAll, length, q, 0, register(q), options{})
+		}
 		ends = append(ends, c.jump(equal))
 	}
 	for _, end := range ends {

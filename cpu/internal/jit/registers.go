@@ -25,6 +25,7 @@ type value struct {
 	hoisted   bool // the value stays in register reg in all iterations
 	reg       int8 // register that holds the value; -1 if none
 	slot      int32
+	truth     int // for a truth value in a loop for AVX2: size in bytes of the lanes that hold it
 }
 
 // These numbers say what a register holds if it holds no value.
@@ -256,6 +257,21 @@ func (c *compiler) truth(i int32) uint8 {
 	}
 	c.pins |= 1 << v.reg
 	return uint8(v.reg)
+}
+
+// truthFor returns what truth returns. For AVX2 the lanes of the vector have the given size.
+func (c *compiler) truthFor(i int32, size int) uint8 {
+	m := c.truth(i)
+	if c.wide || c.values[c.values[i].root].truth == size {
+		return m
+	}
+	t := c.temp()
+	if size == 8 {
+		c.vector(widenInt, len256, t, 0, register(m), options{})
+	} else {
+		c.narrow(t, m)
+	}
+	return t
 }
 
 // temp returns a register that only the current instruction uses.

@@ -13,7 +13,7 @@ import (
 // TestSteps runs loads of every second element, and loads in reverse order. The results must be
 // equal to the interpreter's, and no load may read beyond the last element.
 func TestSteps(t *testing.T) {
-	if !canRun(t) {
+	if !canRun(t) || !canRunWide() {
 		return
 	}
 	r := rand.New(rand.NewPCG(11, 12))
