@@ -245,8 +245,8 @@ func (w *rowWorker) foldMatrix(k device.ReduceKind, dst, src unsafe.Pointer, n i
 
 func (w *rowWorker) row(k int) unsafe.Pointer { return data(w.rows[k]) }
 
-// values returns memory for one value for each row, from row lo of v on. This is the memory of v, if
-// the values are contiguous there. Otherwise it is the worker's memory for values number k, from
+// values returns memory for one value for each row, from row lo of v on. If the values of v are
+// contiguous, it is the memory of v. Otherwise it is the worker's memory for values number k, from
 // which the method storeValues copies to v.
 func (w *rowWorker) values(v *device.View, lo, k int) unsafe.Pointer {
 	if v.Strides.At(0) == 1 {

@@ -70,11 +70,11 @@ func gather(dst, src unsafe.Pointer, size, stride, n int) {
 		}
 		copy(at[byte](dst, n*size), at[byte](src, n*size))
 	case stride == -size && size == 4:
-		if !gatherSteps(backRows, dst, src, n) {
+		if !gatherSteps(&backRows, dst, src, n) {
 			reverseWords(dst, src, n)
 		}
 	case stride == 2*size && size == 4:
-		if !gatherSteps(secondRows, dst, src, n) {
+		if !gatherSteps(&secondRows, dst, src, n) {
 			everySecondWord(dst, src, n)
 		}
 	case stride == 0:
