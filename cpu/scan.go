@@ -52,6 +52,7 @@ func (d *Device) scan(o *device.Scan) {
 type scanSpace struct {
 	raw, computed   [maxBlock]uint64 // temporary memory of the methods fetch and put
 	x, b, positions [maxBlock]uint64
+	state           [scanLanes]uint64 // value of the scan so far, for each column
 	logs            [scanLanes]logSum // running sums of exponentials, one for each row or column
 	formulas        *rowWorker        // computes the exponentials and logarithms of these sums
 }
@@ -77,7 +78,10 @@ func (t *scanTask) run(lo, hi int) {
 func scanUnit[T float64 | int64](t *scanTask, w *scanSpace, typ dtype.Type, u int) {
 	if t.inner == 1 {
 		first := u * scanRows
-		scanSomeRows[T](t, w, typ, first, min(scanRows, t.Out.Shape.At(0)-first))
+		rows := min(scanRows, t.Out.Shape.At(0)-first)
+		if !t.inPlace(first, rows) {
+			scanSomeRows[T](t, w, typ, first, rows)
+		}
 		return
 	}
 	j := u % t.blocks * t.lanes
@@ -137,6 +141,85 @@ func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointe
 
 // positions reports whether the results are the positions of the greatest or least elements.
 func (t *scanTask) positions() bool { return t.Kind == device.ScanMax || t.Kind == device.ScanMin }
+
+// inPlace scans rows whose operand and result have the same type and contiguous elements, for sums
+// and products. It does nothing and returns false for all other rows. The conversions to float64
+// and back take no extra time: the processor does them while it waits for the sum.
+func (t *scanTask) inPlace(first, rows int) bool {
+	in, out, product := &t.Ins[0], &t.Out, t.Kind == device.ScanProd
+	if t.Kind != device.ScanSum && !product || in.Type != out.Type || in.Strides.At(1) != 1 || out.Strides.At(1) != 1 {
+		return false
+	}
+	switch in.Type {
+	case dtype.F32:
+		scanRowsInPlace[float32, float64](t, first, rows, product)
+	case dtype.F64:
+		scanRowsInPlace[float64, float64](t, first, rows, product)
+	case dtype.I64:
+		scanRowsInPlace[int64, int64](t, first, rows, product)
+	default:
+		return false
+	}
+	return true
+}
+
+// scanRowsInPlace scans rows with elements of type E. The sums or products have the type T.
+func scanRowsInPlace[E float32 | float64 | int64, T float64 | int64](t *scanTask, first, rows int, product bool) {
+	var x, y [scanRows]unsafe.Pointer
+	size := int(unsafe.Sizeof(E(0)))
+	for r := range rows {
+		x[r] = unsafe.Add(pointer(&t.Ins[0]), (first+r)*t.Ins[0].Strides.At(0)*size)
+		y[r] = unsafe.Add(pointer(&t.Out), (first+r)*t.Out.Strides.At(0)*size)
+	}
+	at, step := direction(t.n, t.Reverse)
+	at, step = at*size, step*size
+	if rows < scanRows {
+		for r := range rows {
+			scanRow[E, T](x[r], y[r], t.n, at, step, product)
+		}
+		return
+	}
+	a, b, c, d := x[0], x[1], x[2], x[3]
+	e, f, g, h := y[0], y[1], y[2], y[3]
+	if product {
+		p, q, r, s := T(1), T(1), T(1), T(1)
+		for range t.n {
+			p, q = p*T(*(*E)(unsafe.Add(a, at))), q*T(*(*E)(unsafe.Add(b, at)))
+			r, s = r*T(*(*E)(unsafe.Add(c, at))), s*T(*(*E)(unsafe.Add(d, at)))
+			*(*E)(unsafe.Add(e, at)), *(*E)(unsafe.Add(f, at)) = E(p), E(q)
+			*(*E)(unsafe.Add(g, at)), *(*E)(unsafe.Add(h, at)) = E(r), E(s)
+			at += step
+		}
+		return
+	}
+	var p, q, r, s T
+	for range t.n {
+		p, q = p+T(*(*E)(unsafe.Add(a, at))), q+T(*(*E)(unsafe.Add(b, at)))
+		r, s = r+T(*(*E)(unsafe.Add(c, at))), s+T(*(*E)(unsafe.Add(d, at)))
+		*(*E)(unsafe.Add(e, at)), *(*E)(unsafe.Add(f, at)) = E(p), E(q)
+		*(*E)(unsafe.Add(g, at)), *(*E)(unsafe.Add(h, at)) = E(r), E(s)
+		at += step
+	}
+}
+
+// scanRow scans one row of n elements, whose first element has the offset at in bytes.
+func scanRow[E float32 | float64 | int64, T float64 | int64](x, y unsafe.Pointer, n, at, step int, product bool) {
+	if product {
+		p := T(1)
+		for range n {
+			p *= T(*(*E)(unsafe.Add(x, at)))
+			*(*E)(unsafe.Add(y, at)) = E(p)
+			at += step
+		}
+		return
+	}
+	var p T
+	for range n {
+		p += T(*(*E)(unsafe.Add(x, at)))
+		*(*E)(unsafe.Add(y, at)) = E(p)
+		at += step
+	}
+}
 
 // scanSomeRows scans the rows with numbers first to first+rows-1.
 func scanSomeRows[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Type, first, rows int) {
@@ -319,7 +402,10 @@ func recurred[T float64 | int64](s, a, b T, start bool) T {
 func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Type, o, j, w int) {
 	xp, bp, pp := unsafe.Pointer(&space.x), unsafe.Pointer(&space.b), unsafe.Pointer(&space.positions)
 	x, b, places := at[T](xp, w), at[T](bp, w), at[int64](pp, w)
-	var state [scanLanes]T // value of the scan so far, for each column
+	sp := unsafe.Pointer(&space.state)
+	state := at[T](sp, w)
+	clear(state)
+	add, mul := ops[expr.OpAdd][typ], ops[expr.OpMul][typ]
 	for done := range t.n {
 		low := done
 		if t.Reverse {
@@ -332,19 +418,16 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 			second := &t.Ins[1]
 			space.fetch(bp, typ, second, offset(second), second.Strides.At(2), w)
 		}
+		result, from := xp, typ
 		switch {
 		case t.Kind == device.ScanSum:
-			for k, v := range x {
-				state[k] += v
-				x[k] = state[k]
-			}
+			add(sp, sp, xp, xp, w)
+			result = sp
+		case t.Kind == device.ScanProd && done > 0:
+			mul(sp, sp, xp, xp, w)
+			result = sp
 		case t.Kind == device.ScanProd:
-			for k, v := range x {
-				if done > 0 {
-					v *= state[k]
-				}
-				state[k], x[k] = v, v
-			}
+			copy(state, x)
 		case t.Kind == device.ScanLogSumExp:
 			space.logSumsAcross(w, done == 0)
 		case t.positions():
@@ -353,17 +436,14 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 					state[k], places[k] = v, int64(low)
 				}
 			}
+			result, from = pp, dtype.I64
 		default:
 			for k, v := range x {
 				state[k] = recurred(state[k], v, b[k], done == 0)
 				x[k] = state[k]
 			}
 		}
-		if t.positions() {
-			space.put(&t.Out, offset(&t.Out), t.Out.Strides.At(2), w, pp, dtype.I64)
-		} else {
-			space.put(&t.Out, offset(&t.Out), t.Out.Strides.At(2), w, xp, typ)
-		}
+		space.put(&t.Out, offset(&t.Out), t.Out.Strides.At(2), w, result, from)
 	}
 }
 

@@ -22,8 +22,8 @@ func plainRow(words int) bool {
 	return words <= 512
 }
 
-// stepLoop is a loop that copies 32-bit words to rows, for AVX-512 and for AVX2. It is compiled when
-// it is first used, and is nil if the system refuses executable memory.
+// stepLoop is a loop that copies 32-bit words to rows, for AVX-512 and for AVX2. It is compiled at
+// its first use, and is nil if the system refuses executable memory.
 type stepLoop [2]func() *jit.Code
 
 // stepArena is the temporary memory of such a loop.
