@@ -37,12 +37,19 @@ func TestScanInPlace(t *testing.T) {
 				writeBits(unsafe.Add(pointer(&plain), i*size), size, b)
 				writeBits(unsafe.Add(pointer(&apart), 2*i*size), size, b)
 			}
-			for _, kind := range []device.ScanKind{device.ScanSum, device.ScanProd} {
+			for _, kind := range []device.ScanKind{device.ScanSum, device.ScanProd, device.ScanLinear} {
+				if kind == device.ScanLinear && typ == dtype.I64 {
+					continue // recurrences are of floats
+				}
 				for _, reverse := range []bool{false, true} {
 					var got [2][]byte
 					for i, x := range []device.View{plain, apart} {
 						out := newView(t, d, typ, rows, n, 1)
-						do(t, d, &device.Scan{Kind: kind, Out: out, Ins: views(x), Reverse: reverse})
+						ins := views(x)
+						if kind == device.ScanLinear {
+							ins = views(x, x)
+						}
+						do(t, d, &device.Scan{Kind: kind, Out: out, Ins: ins, Reverse: reverse})
 						for k, size := 0, typ.Size(); k < rows*n; k++ {
 							p := unsafe.Add(pointer(&out), k*size)
 							if v := expr.Decode(typ, readBits(p, size)); v != v {
