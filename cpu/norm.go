@@ -376,9 +376,9 @@ func (r *rowWeights) apply(w *rowWorker, op expr.Op, dst, src unsafe.Pointer, lo
 	}
 }
 
-// computeRuns computes a formula for n rows, the first of which is row lo. Its last operands are
-// weights that apply to runs of several columns; absent ones are left out. Each run counts as a row
-// of the formula.
+// computeRuns computes a formula for n contiguous rows, the first of which is row lo. Its last
+// operands are weights that apply to runs of several columns; absent ones are left out. Each run
+// counts as a row of the formula.
 func (w *rowWorker) computeRuns(f *formula, lo, n int, out rowOperand, ins []rowOperand, weights ...*rowWeights) {
 	cols, inner, period := w.cols, 1, 1
 	for _, r := range weights {
@@ -387,14 +387,13 @@ func (w *rowWorker) computeRuns(f *formula, lo, n int, out rowOperand, ins []row
 		}
 	}
 	runs := cols / inner // of a row
-	dense := out.row == cols*out.col
 	var space [maxOperands]rowOperand
 	list := append(space[:0], ins...)
 	w.runs = grown(w.runs, maxOperands*n*runs*w.size)
 	for i := range list {
 		x := &list[i]
 		if x.col != 0 {
-			dense = dense && x.row == cols*x.col
+			x.row = inner * x.col
 			continue
 		}
 		to := unsafe.Add(data(w.runs), i*n*runs*w.size)
@@ -414,23 +413,7 @@ func (w *rowWorker) computeRuns(f *formula, lo, n int, out rowOperand, ins []row
 		}
 		list = append(list, w.each(to))
 	}
-	together := 1 // number of rows whose runs are equally far apart
-	if dense {
-		together = n
-	}
-	w.cols = inner
-	for at := 0; at < n; at += together {
-		to, from := out, space
-		to.p, to.row = unsafe.Add(out.p, at*out.row), inner*out.col
-		for i := range list {
-			x := &from[i]
-			if x.col == 0 {
-				x.p = unsafe.Add(x.p, at*runs*x.row)
-			} else {
-				x.p, x.row = unsafe.Add(x.p, at*x.row), inner*x.col
-			}
-		}
-		w.compute(f, together*runs, to, from[:len(list)]...)
-	}
+	out.row, w.cols = inner*out.col, inner
+	w.compute(f, n*runs, out, list...)
 	w.cols = cols
 }
