@@ -157,13 +157,14 @@ func (t *copyTask) run(lo, hi int) {
 // runLoop copies n runs from the current position of w on. A run consists of the given number of
 // words. Each call of the machine code copies all runs along the next outer dimension.
 func (t *copyTask) runLoop(loop *jit.Code, words int, w *walk, n int) {
+	var arena stepArena
 	for n > 0 {
 		rows, strides := 1, [2]int{}
 		if last := w.rank - 1; last >= 0 {
 			rows = min(n, w.dims[last]-w.c[last], max(1, longestUnit/words))
 			strides = [2]int{w.steps[last][1], w.steps[last][0]}
 		}
-		reg := [2]unsafe.Pointer{unsafe.Add(t.from, w.at[1]), unsafe.Add(t.to, w.at[0])}
+		reg := [3]unsafe.Pointer{unsafe.Add(t.from, w.at[1]), unsafe.Add(t.to, w.at[0]), unsafe.Pointer(&arena)}
 		loop.Run(reg[:], strides[:], words, rows)
 		for range rows {
 			w.next()

@@ -33,21 +33,12 @@ func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 // losses computes the losses of logits. If a row's target is not a class, it stores the first such
 // row in the variable bad.
 func (d *Device) losses(o *device.CrossEntropy, bad *atomic.Int64) {
-	cols := o.X.Shape.At(1)
+	cols := uint64(o.X.Shape.At(1))
 	d.byRows(&o.X, func(w *rowWorker, lo, n int) {
-		x := w.operand(&o.X, lo, n, 0)
-		most, sum, logs, total := w.row(0), w.row(1), w.row(2), w.row(3)
+		x, sum := w.operand(&o.X, lo, n, 0), w.row(1)
+		most, logs, total := w.values(&o.Top, lo, 0), w.values(&o.Rest, lo, 2), w.values(&o.Loss, lo, 3)
 		w.fold(device.Max, same, most, n, data(w.space[1]), x)
-		for i := range n {
-			c, b := *(*int64)(element(&o.Target, lo+i)), uint64(0)
-			switch {
-			case uint64(c) < uint64(cols):
-				b = expr.Load(x.t, readBits(unsafe.Add(x.p, i*x.row+int(c)*x.col), x.t.Size()))
-			case c != o.Ignore:
-				storeMin(bad, int64(lo+i))
-			}
-			writeBits(unsafe.Add(total, i*w.size), w.size, b)
-		}
+		w.picked(&o.Target, lo, n, total, x)
 		w.fold(device.Sum, expLess, sum, n, data(w.space[1]), x, w.each(most))
 		w.log.apply(w.rl, logs, sum, w.size, n)
 		// if log p is 0, make it +0: the loss is then -0 as in torch
@@ -55,17 +46,43 @@ func (d *Device) losses(o *device.CrossEntropy, bad *atomic.Int64) {
 		sub(total, total, most, most, n)
 		sub(total, total, logs, logs, n)
 		ops[expr.OpNeg][w.t](total, total, total, total, n)
+		target, step := element(&o.Target, lo), o.Target.Strides.At(0)*8
 		for i := range n {
-			off := i * w.size
-			var b uint64
-			if c := *(*int64)(element(&o.Target, lo+i)); uint64(c) < uint64(cols) && c != o.Ignore {
-				b = readBits(unsafe.Add(total, off), w.size)
+			c := *(*int64)(unsafe.Add(target, i*step))
+			if uint64(c) < cols && c != o.Ignore {
+				continue
 			}
-			writeBits(element(&o.Loss, lo+i), w.size, b)
-			writeBits(element(&o.Top, lo+i), w.size, readBits(unsafe.Add(most, off), w.size))
-			writeBits(element(&o.Rest, lo+i), w.size, readBits(unsafe.Add(logs, off), w.size))
+			if c != o.Ignore {
+				storeMin(bad, int64(lo+i))
+			}
+			writeBits(unsafe.Add(total, i*w.size), w.size, 0)
 		}
+		w.storeValues(&o.Top, lo, n, most)
+		w.storeValues(&o.Rest, lo, n, logs)
+		w.storeValues(&o.Loss, lo, n, total)
 	})
+}
+
+// picked stores the element of each row of x that the row's target names, in the worker's type. If
+// the target is not a class, it stores 0.
+func (w *rowWorker) picked(targets *device.View, lo, n int, to unsafe.Pointer, x rowOperand) {
+	target, step, cols := element(targets, lo), targets.Strides.At(0)*8, uint64(w.cols)
+	if x.t == dtype.F32 {
+		for i, d := 0, at[float32](to, n); i < len(d); i++ {
+			d[i] = 0
+			if c := *(*int64)(unsafe.Add(target, i*step)); uint64(c) < cols {
+				d[i] = *(*float32)(unsafe.Add(x.p, i*x.row+int(c)*x.col))
+			}
+		}
+		return
+	}
+	for i := range n {
+		b := uint64(0)
+		if c := *(*int64)(unsafe.Add(target, i*step)); uint64(c) < cols {
+			b = expr.Load(x.t, readBits(unsafe.Add(x.p, i*x.row+int(c)*x.col), x.t.Size()))
+		}
+		writeBits(unsafe.Add(to, i*w.size), w.size, b)
+	}
 }
 
 // pickLosses computes the losses from logarithms of probabilities. If a row's target is not a
@@ -135,43 +152,39 @@ func (d *Device) crossEntropyGrad(o *device.CrossEntropyGrad) {
 		d.pickLossesGrad(o)
 		return
 	}
-	t := o.X.Type.Compute()
-	cols, one := o.X.Shape.At(1), expr.Encode(t, 1)
-	by := one
+	t, cols := o.X.Type.Compute(), uint64(o.X.Shape.At(1))
+	by, div := expr.Encode(t, 1), ops[expr.OpDiv][t]
 	if !o.Count.Absent() {
 		by = expr.Encode(t, float64(*(*int64)(pointer(&o.Count))))
 	}
 	d.byRows(&o.X, func(w *rowWorker, lo, n int) {
 		x, out := w.operand(&o.X, lo, n, 0), w.output(&o.DX, lo, 1)
-		y := w.target(&o.DX, lo, n, 1)
-		for i := range n {
-			off := i * w.size
-			writeBits(unsafe.Add(w.row(0), off), w.size, readBits(element(&o.Top, lo+i), w.size))
-			g := one
-			if !o.G.Absent() {
-				g = readBits(element(&o.G, lo+i), w.size)
-			}
-			scale := unsafe.Add(w.row(1), off)
-			if writeBits(scale, w.size, g); !o.Count.Absent() {
-				writeBits(w.row(2), w.size, by)
-				ops[expr.OpDiv][w.t](scale, scale, w.row(2), w.row(2), 1)
-			}
-			writeBits(unsafe.Add(w.row(3), off), w.size, readBits(element(&o.Rest, lo+i), w.size))
+		most, logs, scale := w.loadValues(&o.Top, lo, n, 0), w.loadValues(&o.Rest, lo, n, 1), w.row(2)
+		g := w.row(3)
+		if o.G.Absent() {
+			fillBits(g, expr.Encode(t, 1), w.size, n)
+		} else {
+			g = w.loadValues(&o.G, lo, n, 3)
 		}
-		writeBits(w.row(2), w.size, one)
-		w.compute(expTwice, n, w.matrix(y), x, w.each(w.row(0)), w.each(w.row(3)))
-		sub := ops[expr.OpSub][w.t]
-		for i := range n {
-			if c := *(*int64)(element(&o.Target, lo+i)); uint64(c) < uint64(cols) {
-				p := unsafe.Add(y, (i*cols+int(c))*w.size)
-				sub(p, p, w.row(2), w.row(2), 1)
-			}
+		fillBits(scale, by, w.size, n)
+		div(scale, g, scale, scale, n)
+		// the gradient of the target is computed first, because out may be the memory of x
+		line := func(p unsafe.Pointer, t dtype.Type) rowOperand {
+			return rowOperand{p, t, n * t.Size(), t.Size()}
 		}
-		// change -0 to +0: torch subtracts products from g, which gives +0
-		w.compute(scaledPlus, n, out, w.matrix(y), w.each(w.row(1)))
+		hit := line(w.row(3), out.t)
+		w.picked(&o.Target, lo, n, hit.p, x)
+		w.cols = n
+		w.compute(hitGradient, 1, hit, line(hit.p, t), line(most, t), line(logs, t), line(scale, t))
+		w.cols = int(cols)
+		w.compute(missGradient, n, out, x, w.each(most), w.each(logs), w.each(scale))
+		target, step, size := element(&o.Target, lo), o.Target.Strides.At(0)*8, out.t.Size()
 		for i := range n {
-			if c := *(*int64)(element(&o.Target, lo+i)); uint64(c) >= uint64(cols) || c == o.Ignore {
-				clear(at8(unsafe.Add(out.p, i*out.row), cols*out.t.Size()))
+			row := unsafe.Add(out.p, i*out.row)
+			if c := *(*int64)(unsafe.Add(target, i*step)); uint64(c) >= cols || c == o.Ignore {
+				clear(at8(row, int(cols)*size))
+			} else {
+				writeBits(unsafe.Add(row, int(c)*size), size, readBits(unsafe.Add(hit.p, i*size), size))
 			}
 		}
 		w.store(&o.DX, lo, n, out.p)

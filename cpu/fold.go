@@ -100,6 +100,31 @@ func foldAs[T number](k device.ReduceKind, x []T) T {
 	return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]))
 }
 
+// sumShortRows sums rows of two to four elements, in the order of [foldAs]. It returns false for
+// rows of other lengths.
+func sumShortRows(sums, x []float32, n int) bool {
+	switch n {
+	case 2:
+		for i := range sums {
+			v := x[2*i : 2*i+2]
+			sums[i] = v[0] + v[1]
+		}
+	case 3:
+		for i := range sums {
+			v := x[3*i : 3*i+3]
+			sums[i] = v[0] + v[2] + v[1]
+		}
+	case 4:
+		for i := range sums {
+			v := x[4*i : 4*i+4]
+			sums[i] = v[0] + v[2] + (v[1] + v[3])
+		}
+	default:
+		return false
+	}
+	return true
+}
+
 // foldArg returns the extreme value of n ≥ 1 values and its first position. If there is a NaN, the
 // first NaN counts as the extreme value.
 func foldArg(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) (uint64, int) {

@@ -100,6 +100,9 @@ func (r *reduction) chooseFold() {
 		return
 	}
 	n := min(r.reduc, r.pl.block)
+	if avx2Only() && n < shortestRow { // a loop for AVX2 would load these elements one by one
+		return
+	}
 	if r.fold = r.pl.foldFor(r.kind, r.ct, n, jit.Reads{}); r.fold == nil {
 		return
 	}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"unsafe"
@@ -237,5 +238,34 @@ func TestFormulasWithoutLoop(t *testing.T) {
 	do(t, d, softmax)
 	if !bytes.Equal(want, y.Buf.Host()) {
 		t.Error("the bits differ")
+	}
+}
+
+// TestSumShortRows compares sums of short rows with those of foldAs. They may differ in the sign of
+// 0, which the reduction changes to + afterwards.
+func TestSumShortRows(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	negative := float32(math.Copysign(0, -1))
+	special := []float32{negative, negative, 0, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 1e30, -1e30}
+	for n := 2; n <= 4; n++ {
+		const rows = 500
+		x, sums := make([]float32, rows*n), make([]float32, rows)
+		for i := range x {
+			if x[i] = rnd.Float32() - 0.5; rnd.IntN(3) == 0 {
+				x[i] = special[rnd.IntN(len(special))]
+			}
+		}
+		if !sumShortRows(sums, x, n) {
+			t.Fatalf("no sums of %d elements", n)
+		}
+		for i, got := range sums {
+			want := foldAs(device.Sum, x[i*n:][:n])
+			if math.Float32bits(got+0) != math.Float32bits(want) && (got == got || want == want) {
+				t.Errorf("the sum of %v is %v, want %v", x[i*n:][:n], got, want)
+			}
+		}
+	}
+	if sumShortRows(nil, nil, 5) {
+		t.Error("five elements are no short row")
 	}
 }

@@ -30,21 +30,24 @@ func (d *Device) norm(o *device.Norm) {
 		}
 		inverseRoot(r.p, k.t, rows, k.cols, o.Eps)
 		list = append(list, r)
-		if simple {
-			out := k.output(&o.Out, lo, 1)
-			for _, v := range []rowWeights{w, b} {
-				if v.v != nil {
-					list = append(list, k.column(v.v))
+		if inner := max(w.inner, b.inner); simple || inner > 1 {
+			out, f := k.output(&o.Out, lo, 1), normed(!o.RMS, w.v != nil, b.v != nil, o.Zero)
+			if simple {
+				for _, v := range []rowWeights{w, b} {
+					if v.v != nil {
+						list = append(list, k.column(v.v))
+					}
 				}
+				k.compute(f, rows, out, list...)
+			} else {
+				k.computeRuns(f, lo, rows, out, list, &w, &b)
 			}
-			f := normed(!o.RMS, w.v != nil, b.v != nil, o.Zero)
-			k.compute(f, rows, out, list...)
 			k.store(&o.Out, lo, rows, out.p)
 			return
 		}
 		y := k.target(&o.Out, lo, rows, 1)
 		k.compute(normed(!o.RMS, false, false, false), rows, k.matrix(y), list...)
-		if w.v != nil && w.inner == 1 && b.v != nil {
+		if w.v != nil && b.v != nil {
 			fma := ops[expr.OpFMA][k.t]
 			for i := range rows {
 				p, at := unsafe.Add(y, i*k.cols*k.size), (lo+i)%w.period*k.cols*k.size
@@ -315,6 +318,9 @@ func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 	}
 }
 
+// weighted has the formulas that apply a weight or a bias.
+var weighted = map[expr.Op]*formula{expr.OpMul: times, expr.OpAdd: {e: expr.X(0).Add(expr.X(1))}}
+
 // rowWeights holds the weights of a normalisation, in the type in which it computes. Each weight
 // applies to inner neighbouring columns. Row r uses the same weights as row r+period.
 type rowWeights struct {
@@ -331,10 +337,10 @@ func (r *rowWeights) simple() bool { return r.v == nil || r.inner == 1 && r.peri
 const shortRun = 64
 
 func newRowWeights(v *device.View, t dtype.Type, n device.RowNorm, cols int) rowWeights {
-	r := rowWeights{period: n.Period, inner: n.Inner}
 	if v.Absent() || cols == 0 {
-		return r
+		return rowWeights{}
 	}
+	r := rowWeights{period: n.Period, inner: n.Inner}
 	r.v = pointer(v)
 	count, size := n.Affine(cols), t.Size()
 	if v.Type != t {
@@ -359,17 +365,55 @@ func (r *rowWeights) apply(w *rowWorker, op expr.Op, dst, src unsafe.Pointer, lo
 	if r.v == nil {
 		return
 	}
+	if r.inner > 1 {
+		w.computeRuns(weighted[op], lo, n, w.matrix(dst), []rowOperand{w.matrix(src)}, r)
+		return
+	}
 	k := ops[op][w.t]
 	for i := range n {
-		row := (lo + i) % r.period * w.cols
-		o := i * w.cols * w.size
-		if r.inner == 1 {
-			v := unsafe.Add(r.v, row*w.size)
-			k(unsafe.Add(dst, o), unsafe.Add(src, o), v, v, w.cols)
-			continue
-		}
-		for c := 0; c < w.cols; c += r.inner {
-			w.run(k, unsafe.Add(dst, o+c*w.size), unsafe.Add(src, o+c*w.size), readBits(unsafe.Add(r.v, (row+c)/r.inner*w.size), w.size), r.inner)
+		v, o := unsafe.Add(r.v, (lo+i)%r.period*w.cols*w.size), i*w.cols*w.size
+		k(unsafe.Add(dst, o), unsafe.Add(src, o), v, v, w.cols)
+	}
+}
+
+// computeRuns computes a formula for n contiguous rows, the first of which is row lo. Its last
+// operands are weights that apply to runs of several columns; absent ones are left out. Each run
+// counts as a row of the formula.
+func (w *rowWorker) computeRuns(f *formula, lo, n int, out rowOperand, ins []rowOperand, weights ...*rowWeights) {
+	cols, inner, period := w.cols, 1, 1
+	for _, r := range weights {
+		if r.v != nil {
+			inner, period = r.inner, r.period
 		}
 	}
+	runs := cols / inner // of a row
+	var space [maxOperands]rowOperand
+	list := append(space[:0], ins...)
+	w.runs = grown(w.runs, maxOperands*n*runs*w.size)
+	for i := range list {
+		x := &list[i]
+		if x.col != 0 {
+			x.row = inner * x.col
+			continue
+		}
+		to := unsafe.Add(data(w.runs), i*n*runs*w.size)
+		for k := range n * runs {
+			writeBits(unsafe.Add(to, k*w.size), w.size, readBits(unsafe.Add(x.p, k/runs*x.row), w.size))
+		}
+		x.p, x.row = to, w.size
+	}
+	for _, r := range weights {
+		if r.v == nil {
+			continue
+		}
+		to := unsafe.Add(data(w.runs), len(list)*n*runs*w.size)
+		for k := range n {
+			row := at8(unsafe.Add(r.v, (lo+k)%period*runs*w.size), runs*w.size)
+			copy(at8(unsafe.Add(to, k*runs*w.size), len(row)), row)
+		}
+		list = append(list, w.each(to))
+	}
+	out.row, w.cols = inner*out.col, inner
+	w.compute(f, n*runs, out, list...)
+	w.cols = cols
 }

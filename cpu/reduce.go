@@ -387,6 +387,9 @@ func (r *reduction) shortRows(w *runner, lo, hi int) {
 			continue
 		}
 		v := r.evaluate(w, u*r.reduc, m*r.reduc)
+		if r.kind == device.Sum && r.ct == dtype.F32 && sumShortRows(at[float32](r.value(u), m), at[float32](v, m*r.reduc), r.reduc) {
+			continue
+		}
 		for i := range m {
 			x := unsafe.Add(v, i*r.reduc*r.size)
 			if r.arg {
@@ -476,6 +479,9 @@ func (c *cascade) total(r *reduction) uint64 {
 
 // two combines two values that are given as bits.
 func (c *cascade) two(r *reduction, a, b uint64) uint64 {
+	if r.kind == device.Sum && r.ct == dtype.F32 { // the usual case, which needs no kernel
+		return uint64(math.Float32bits(math.Float32frombits(uint32(a)) + math.Float32frombits(uint32(b))))
+	}
 	c.pair = [2]uint64{a, b}
 	p, q := unsafe.Pointer(&c.pair[0]), unsafe.Pointer(&c.pair[1])
 	r.combine(p, p, q, q, 1)

@@ -81,6 +81,7 @@ type rowWorker struct {
 	binding binding           // connects a formula with its operands
 	space   [3][]byte         // memory for the elements of a group
 	rows    [4][]byte         // memory with one value for each row of a group
+	runs    []byte            // one value for each run of columns with the same weight
 	same    [sameBlock]uint64 // copies of one value
 	stage   [maxBlock]uint64
 }
@@ -243,6 +244,33 @@ func (w *rowWorker) foldMatrix(k device.ReduceKind, dst, src unsafe.Pointer, n i
 }
 
 func (w *rowWorker) row(k int) unsafe.Pointer { return data(w.rows[k]) }
+
+// values returns memory for one value for each row, from row lo of v on. If the values of v are
+// contiguous, it is the memory of v. Otherwise it is the worker's memory for values number k, from
+// which the method storeValues copies to v.
+func (w *rowWorker) values(v *device.View, lo, k int) unsafe.Pointer {
+	if v.Strides.At(0) == 1 {
+		return element(v, lo)
+	}
+	return w.row(k)
+}
+
+// loadValues returns the address of the n values in v from row lo on. If they are not contiguous,
+// it copies them to memory for values number k.
+func (w *rowWorker) loadValues(v *device.View, lo, n, k int) unsafe.Pointer {
+	p := w.values(v, lo, k)
+	if from := element(v, lo); p != from {
+		gather(p, from, w.size, v.Strides.At(0)*w.size, n)
+	}
+	return p
+}
+
+// storeValues copies n values to v from row lo on. It does nothing if src is the memory of v.
+func (w *rowWorker) storeValues(v *device.View, lo, n int, src unsafe.Pointer) {
+	if to := element(v, lo); to != src {
+		spread(to, src, w.size, v.Strides.At(0)*w.size, n)
+	}
+}
 
 // element returns the address of element i of a view of rank 1.
 func element(v *device.View, i int) unsafe.Pointer {

@@ -52,6 +52,7 @@ func (d *Device) scan(o *device.Scan) {
 type scanSpace struct {
 	raw, computed   [maxBlock]uint64 // temporary memory of the methods fetch and put
 	x, b, positions [maxBlock]uint64
+	state           [scanLanes]uint64 // value of the scan so far, for each column
 	logs            [scanLanes]logSum // running sums of exponentials, one for each row or column
 	formulas        *rowWorker        // computes the exponentials and logarithms of these sums
 }
@@ -77,7 +78,10 @@ func (t *scanTask) run(lo, hi int) {
 func scanUnit[T float64 | int64](t *scanTask, w *scanSpace, typ dtype.Type, u int) {
 	if t.inner == 1 {
 		first := u * scanRows
-		scanSomeRows[T](t, w, typ, first, min(scanRows, t.Out.Shape.At(0)-first))
+		rows := min(scanRows, t.Out.Shape.At(0)-first)
+		if !t.inPlace(first, rows) {
+			scanSomeRows[T](t, w, typ, first, rows)
+		}
 		return
 	}
 	j := u % t.blocks * t.lanes
@@ -330,7 +334,10 @@ func recurred[T float64 | int64](s, a, b T, start bool) T {
 func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Type, o, j, w int) {
 	xp, bp, pp := unsafe.Pointer(&space.x), unsafe.Pointer(&space.b), unsafe.Pointer(&space.positions)
 	x, b, places := at[T](xp, w), at[T](bp, w), at[int64](pp, w)
-	var state [scanLanes]T // value of the scan so far, for each column
+	sp := unsafe.Pointer(&space.state)
+	state := at[T](sp, w)
+	clear(state)
+	add, mul := ops[expr.OpAdd][typ], ops[expr.OpMul][typ]
 	for done := range t.n {
 		low := done
 		if t.Reverse {
@@ -343,19 +350,16 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 			second := &t.Ins[1]
 			space.fetch(bp, typ, second, offset(second), second.Strides.At(2), w)
 		}
+		result, from := xp, typ
 		switch {
 		case t.Kind == device.ScanSum:
-			for k, v := range x {
-				state[k] += v
-				x[k] = state[k]
-			}
+			add(sp, sp, xp, xp, w)
+			result = sp
+		case t.Kind == device.ScanProd && done > 0:
+			mul(sp, sp, xp, xp, w)
+			result = sp
 		case t.Kind == device.ScanProd:
-			for k, v := range x {
-				if done > 0 {
-					v *= state[k]
-				}
-				state[k], x[k] = v, v
-			}
+			copy(state, x)
 		case t.Kind == device.ScanLogSumExp:
 			space.logSumsAcross(w, done == 0)
 		case t.positions():
@@ -364,17 +368,14 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 					state[k], places[k] = v, int64(low)
 				}
 			}
+			result, from = pp, dtype.I64
 		default:
 			for k, v := range x {
 				state[k] = recurred(state[k], v, b[k], done == 0)
 				x[k] = state[k]
 			}
 		}
-		if t.positions() {
-			space.put(&t.Out, offset(&t.Out), t.Out.Strides.At(2), w, pp, dtype.I64)
-		} else {
-			space.put(&t.Out, offset(&t.Out), t.Out.Strides.At(2), w, xp, typ)
-		}
+		space.put(&t.Out, offset(&t.Out), t.Out.Strides.At(2), w, result, from)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 	"github.com/flambeau-go/flambeau/cpu/internal/jit"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
@@ -14,28 +13,44 @@ import (
 // loop takes as long as Go's copy of some dozens of elements.
 const shortestSteps = 64
 
-// longestPlain is the largest number of words in a row that a compiled loop copies. For longer
-// rows, Go's copy is as fast.
-const longestPlain = 512
+// plainRow reports whether a compiled loop copies rows of this number of words faster than Go does.
+// AVX2 has no masks, so its loop copies words that do not fill a vector one by one.
+func plainRow(words int) bool {
+	if avx2Only() {
+		return words <= 64 && words%8 == 0
+	}
+	return words <= 512
+}
 
-// These loops copy 32-bit words to rows. The loop plainRows reads successive words of the operand,
-// and onceRows reads one word for each row. The loop secondRows reads every second word, and
-// backRows reads words in reverse order. A loop is nil if the system refuses executable memory.
+// stepLoop is a loop that copies 32-bit words to rows, for AVX-512 and for AVX2. It is compiled at
+// its first use, and is nil if the system refuses executable memory.
+type stepLoop [2]func() *jit.Code
+
+// stepArena is the temporary memory of such a loop.
+type stepArena [2 * 64]byte
+
+// The loop plainRows reads successive words of the operand, and onceRows reads one word for each
+// row. The loop secondRows reads every second word, and backRows reads words in reverse order.
 var (
-	plainRows  = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{}) })
-	onceRows   = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{Once: 1}) })
-	secondRows = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{Second: 1}) })
-	backRows   = sync.OnceValue(func() *jit.Code { return copyLoop(jit.Reads{Back: 1}) })
+	plainRows  = copyLoop(jit.Reads{})
+	onceRows   = copyLoop(jit.Reads{Once: 1})
+	secondRows = copyLoop(jit.Reads{Second: 1})
+	backRows   = copyLoop(jit.Reads{Back: 1})
 )
 
-func copyLoop(r jit.Reads) *jit.Code {
-	l := &jit.Loop{Name: "a copy of steps", Code: []expr.Instr{{Op: expr.OpX, Type: dtype.U32}},
-		Loads: []jit.Load{{Type: dtype.U32}}, Stores: []jit.Store{{Type: dtype.U32, Reg: 1}}, Arena: 1}
-	c, err := jit.Compile(l.With(r))
-	if err != nil {
-		return nil
+func copyLoop(r jit.Reads) (s stepLoop) {
+	for i := range s {
+		s[i] = sync.OnceValue(func() *jit.Code {
+			l := &jit.Loop{Name: "a copy of steps", AVX2: i == 1, Code: []expr.Instr{{Op: expr.OpX, Type: dtype.U32}},
+				Loads: []jit.Load{{Type: dtype.U32}}, Stores: []jit.Store{{Type: dtype.U32, Reg: 1}}, Arena: 2}
+			c, err := jit.Compile(l.With(r))
+			if err != nil || c.Spill() > len(stepArena{}) {
+				return nil
+			}
+			return c
+		})
 	}
-	return c
+	return s
 }
 
 // rowsLoop returns a compiled loop that copies rows of n elements, and the number of 32-bit words
@@ -43,38 +58,42 @@ func copyLoop(r jit.Reads) *jit.Code {
 // nil if there is no such loop, or if the rows are copied faster without it.
 func rowsLoop(n, size, step int) (*jit.Code, int) {
 	switch words := n * size / 4; {
-	case step == size && n*size%4 == 0 && words >= shortestRow && words <= longestPlain:
-		return stepsLoop(plainRows), words
+	case step == size && n*size%4 == 0 && words >= shortestRow && plainRow(words):
+		return plainRows.code(), words
 	case size != 4 || n < shortestRow:
 	case step == 0:
-		return stepsLoop(onceRows), n
+		return onceRows.code(), n
 	case step == 8:
-		return stepsLoop(secondRows), n
+		return secondRows.code(), n
 	case step == -4:
-		return stepsLoop(backRows), n
+		return backRows.code(), n
 	}
 	return nil, 0
 }
 
-// stepsLoop returns the result of loop, or nil if compiled loops are not in use.
-func stepsLoop(loop func() *jit.Code) *jit.Code {
-	if asm.Active() != "avx512" || !fusing() {
+// code returns the loop for the processor, or nil if compiled loops are not in use.
+func (s *stepLoop) code() *jit.Code {
+	switch {
+	case !fusing():
 		return nil
+	case avx2Only():
+		return s[1]()
 	}
-	return loop()
+	return s[0]()
 }
 
 // gatherSteps copies n words of 32 bits from src with a compiled loop. It returns false if there is
 // no loop.
-func gatherSteps(which func() *jit.Code, dst, src unsafe.Pointer, n int) bool {
+func gatherSteps(which *stepLoop, dst, src unsafe.Pointer, n int) bool {
 	if n < shortestSteps {
 		return false
 	}
-	c := stepsLoop(which)
+	c := which.code()
 	if c == nil {
 		return false
 	}
-	reg := [2]unsafe.Pointer{src, dst}
+	var arena stepArena
+	reg := [3]unsafe.Pointer{src, dst, unsafe.Pointer(&arena)}
 	c.Run(reg[:], nil, n, 1)
 	return true
 }

@@ -70,11 +70,11 @@ func gather(dst, src unsafe.Pointer, size, stride, n int) {
 		}
 		copy(at[byte](dst, n*size), at[byte](src, n*size))
 	case stride == -size && size == 4:
-		if !gatherSteps(backRows, dst, src, n) {
+		if !gatherSteps(&backRows, dst, src, n) {
 			reverseWords(dst, src, n)
 		}
 	case stride == 2*size && size == 4:
-		if !gatherSteps(secondRows, dst, src, n) {
+		if !gatherSteps(&secondRows, dst, src, n) {
 			everySecondWord(dst, src, n)
 		}
 	case stride == 0:
@@ -163,7 +163,17 @@ func spread(dst, src unsafe.Pointer, size, stride, n int) {
 }
 
 func spreadAs[T uint8 | uint16 | uint32 | uint64](dst, src unsafe.Pointer, stride, n int) {
-	for i, v := range at[T](src, n) {
-		*(*T)(unsafe.Add(dst, i*stride)) = v
+	s, i := at[T](src, n), 0
+	for ; i+4 <= n; i += 4 {
+		e := (*[4]T)(s[i:])
+		*(*T)(dst), *(*T)(unsafe.Add(dst, stride)) = e[0], e[1]
+		dst = unsafe.Add(dst, 2*stride)
+		*(*T)(dst), *(*T)(unsafe.Add(dst, stride)) = e[2], e[3]
+		if i+4 < n { // Go allows no pointer past the end of the memory
+			dst = unsafe.Add(dst, 2*stride)
+		}
+	}
+	for k, v := range s[i:] {
+		*(*T)(unsafe.Add(dst, k*stride)) = v
 	}
 }

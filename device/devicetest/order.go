@@ -52,7 +52,7 @@ func testScan(r *rig) {
 	if !r.supports("scan-sum") {
 		return
 	}
-	sizes := []shape.Dims{shape.Of(2, 5, 3), shape.Of(3, 40, 1), shape.Of(1, 12, 35), shape.Of(0, 3, 2), shape.Of(2, 0, 2), shape.Of(1, 1, 1)}
+	sizes := []shape.Dims{shape.Of(2, 5, 3), shape.Of(3, 40, 1), shape.Of(9, 17, 1), shape.Of(1, 12, 35), shape.Of(0, 3, 2), shape.Of(2, 0, 2), shape.Of(1, 1, 1)}
 	if r.large {
 		sizes = append(sizes, shape.Of(2, 1500, 1), shape.Of(2, 3000, 2), shape.Of(1, 100, 500))
 	}

@@ -90,6 +90,7 @@ var (
 	packWords, packBytes = opcode{2, 1, 0, 0x2b}, opcode{1, 1, 0, 0x67}
 	storeHalf            = opcode{1, 1, 0, 0xd6} // stores 64 bits
 	storeByte, storeWord = opcode{3, 1, 0, 0x14}, opcode{3, 1, 0, 0x15}
+	permuteQuarters      = opcode{3, 1, 1, 0x00} // rearranges 64-bit lanes by an immediate
 	// the immediate selects 32-bit lanes: from the second operand if its bit is set
 	chooseBy   = opcode{3, 1, 0, 0x02}
 	shuffleTwo = opcode{1, 0, 0, 0xc6} // takes two 32-bit lanes of each operand by an immediate

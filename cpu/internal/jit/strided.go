@@ -52,7 +52,7 @@ func (l *Loop) With(r Reads) *Loop {
 }
 
 // CanStep reports whether load i may read every second element, or elements in reverse order. This
-// needs AVX-512, 32-bit words, and the register spare.
+// needs 32-bit words in whole vectors, and the register spare.
 func (l *Loop) CanStep(i int) bool {
 	switch l.Loads[i].Type {
 	case dtype.F32, dtype.I32, dtype.U32:
@@ -60,7 +60,7 @@ func (l *Loop) CanStep(i int) bool {
 		if l.Fold != nil || len(l.Stores) == 0 { // the result of a fold needs an address too
 			n++
 		}
-		return !l.AVX2 && n <= directPointers
+		return n <= directPointers && (!l.AVX2 || l.lanes() == 8)
 	}
 	return false
 }
@@ -74,9 +74,12 @@ func order(step int) int {
 	return 0
 }
 
-// countOrders returns how many registers hold lists of lane numbers.
+// countOrders returns how many registers hold lists of lane numbers. AVX2 needs none.
 func (c *compiler) countOrders() (n int) {
 	var used [2]bool
+	if !c.wide {
+		return 0
+	}
 	for _, l := range c.Loads {
 		if k := order(l.Step); l.stepped() && !used[k] {
 			used[k] = true
@@ -94,7 +97,7 @@ func (l *Load) stepped() bool { return !l.Once && (l.Step == 2 || l.Step == -1) 
 // last element.
 func (c *compiler) fillOrders() {
 	for _, l := range c.Loads {
-		if k := order(l.Step); l.stepped() && !c.ordered[k] {
+		if k := order(l.Step); c.wide && l.stepped() && !c.ordered[k] {
 			var lanes [16]byte
 			for i := range c.lanes {
 				switch {
@@ -117,6 +120,10 @@ func (c *compiler) fillOrders() {
 // elements in reverse order.
 func (c *compiler) loadSteps(i int, r uint8) {
 	l, base := c.Loads[i], pointers[i]
+	if !c.wide {
+		c.loadStepsAVX2(l.Step, base, r)
+		return
+	}
 	k, length := c.orders[order(l.Step)], c.length(4)
 	last := 4 * int32(c.lanes-1)
 	if c.tail {
@@ -134,6 +141,31 @@ func (c *compiler) loadSteps(i int, r uint8) {
 	c.subtract(spare, at)
 	m := operand{memory: true, base: base, index: spare, scale: 2, disp: -last, constant: -1}
 	c.vector(permute, length, r, k, m, options{})
+}
+
+// loadStepsAVX2 does what loadSteps does, with shuffles by immediates. In the tail it fills all
+// lanes with one element.
+func (c *compiler) loadStepsAVX2(step int, base gpr, r uint8) {
+	m := operand{memory: true, base: base, index: at, scale: 3, constant: -1}
+	if step < 0 {
+		c.zero(spare)
+		c.subtract(spare, at)
+		m.index, m.scale = spare, 2
+	}
+	last := 4 * int32(c.lanes-1)
+	switch {
+	case c.tail:
+		c.vector(spread[0], len256, r, 0, m, options{})
+	case step == 2: // the halves of the two vectors alternate until the last shuffle
+		c.vector(moveVector[0], len256, r, 0, m, options{})
+		m.disp = last
+		c.vector(shuffleTwo, len256, r, r, m, imm(0xd8))
+		c.vector(permuteQuarters, len256, r, 0, register(r), imm(0xd8))
+	default:
+		m.disp = -last
+		c.vector(permuteQuarters, len256, r, 0, m, imm(0x4e))
+		c.vector(shuffle, len256, r, 0, register(r), imm(0x1b))
+	}
 }
 
 // gatherSteps writes the code that loads the remaining elements of a row, one by one.
