@@ -96,8 +96,6 @@ var (
 	shuffleTwo = opcode{1, 0, 0, 0xc6} // takes two 32-bit lanes of each operand by an immediate
 	// sets the zero flag if x & y is 0, and the carry flag if ^x & y is 0
 	testAll = opcode{2, 1, 0, 0x17}
-	// rearranges quarters of 64 bits by an immediate
-	permuteQuarters = opcode{3, 1, 1, 0x00}
 )
 
 // converts holds the instructions that convert numbers to another type. Conversions from floats to
