@@ -25,6 +25,7 @@ var headroom []byte
 func reserveHeadroom() {
 	if allowsHeadroom(os.Getenv, debug.SetMemoryLimit(-1)) {
 		headroom = make([]byte, headroomBytes)
+		untouched(headroom)
 	}
 }
 
