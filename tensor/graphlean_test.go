@@ -34,7 +34,11 @@ var leanCases = []struct {
 	{"trace", func(x, _ *Tensor) *Tensor { return x.Trace() }},
 	{"diag_embed", func(x, _ *Tensor) *Tensor { return x.DiagEmbed(1, 0, 2) }},
 	{"one_hot", func(_, i *Tensor) *Tensor { return i.OneHot(4) }},
-	{"searchsorted", func(x, i *Tensor) *Tensor { return Apply(searchFunc{"searchsorted", true}, i, i) }},
+	{"searchsorted", func(x, i *Tensor) *Tensor {
+		sorted, order := i.Sort(1, false)
+		defer freeAll(&[]*Tensor{sorted, order})
+		return Apply(searchFunc{"searchsorted", true}, sorted, i)
+	}},
 	{"masked_scatter", func(x, i *Tensor) *Tensor {
 		mask := i.Cast(dtype.Bool)
 		defer mask.Free()
