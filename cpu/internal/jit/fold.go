@@ -208,9 +208,9 @@ func (c *compiler) endFold() {
 			c.endInstruction()
 		}
 	}
-	r, t := c.accumulators[0], c.temp()
+	r := c.accumulators[0]
 	for lanes := c.lanes; lanes > 1; lanes /= 2 {
-		length := len128
+		t, length := c.temp(), len128
 		switch lanes * size {
 		case 64:
 			c.vector(upperHalf, len512, r, 0, register(t), imm(1))
@@ -223,6 +223,7 @@ func (c *compiler) endFold() {
 			c.vector(shuffle, len128, t, 0, register(r), imm(0x01))
 		}
 		c.combineLanes(r, r, t, length)
+		c.endInstruction() // the next step needs the temporaries again
 	}
 	m := c.address(c.addresses()-1, size, true)
 	c.vector(storeLow.forSize(size), len128, r, 0, m, options{})

@@ -120,3 +120,25 @@ func testFoldOf(t *testing.T, q *program, p *expr.Program, from, typ dtype.Type,
 		}
 	}
 }
+
+// TestFoldsWithManyConstants folds values of a program with many constants. They stay in
+// registers, so that few are left for the end of a row.
+func TestFoldsWithManyConstants(t *testing.T) {
+	if !canRun(t) {
+		return
+	}
+	r := rand.New(rand.NewPCG(19, 20))
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.I64, dtype.U64} {
+		e := expr.X(0)
+		for i := range 30 {
+			e = e.Add(expr.C(float64(3 + i))).Mul(expr.C(float64(-2 - i)))
+		}
+		p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{typ}, []dtype.Type{typ, typ}, -1)
+		for _, kind := range []FoldKind{Sum, Prod, Max, Min} {
+			q := prepare(t, p, r, 1, 75, 2)
+			q.loop.Stores = nil
+			q.loop.Fold = &Fold{Value: p.Outs[0], Kind: kind, Reg: q.loop.Arena + 1}
+			q.forEach(func() { testFoldOf(t, q, p, typ, typ, kind, false, false, q.n, q.rows) })
+		}
+	}
+}

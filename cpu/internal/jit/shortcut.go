@@ -138,7 +138,8 @@ func (c *compiler) swap() {
 func (c *compiler) bodies(tail bool) {
 	for i := range c.values {
 		if v := &c.values[i]; v.hoisted {
-			c.short.values[i].hoisted, c.short.values[i].reg = true, v.reg
+			s := &c.short.values[i]
+			s.hoisted, s.reg, s.truth = true, v.reg, v.truth
 		}
 	}
 	c.swap()

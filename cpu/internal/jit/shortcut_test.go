@@ -73,6 +73,38 @@ func TestFoldsWithShortcuts(t *testing.T) {
 	}
 }
 
+// TestShortcutsWithTruths compiles a loop with a uniform truth value in a register. The whole body
+// would first use it in lanes of 32 bits, and the shorter body in lanes of 64 bits.
+func TestShortcutsWithTruths(t *testing.T) {
+	if !canRun(t) {
+		return
+	}
+	r := rand.New(rand.NewPCG(21, 22))
+	x, b := expr.X(0), expr.Param(0, dtype.Bool)
+	long := b.Select(x, x.Sqrt())
+	for range 30 {
+		long = long.Sqrt().Add(expr.C(1))
+	}
+	e := x.Abs().Lt(expr.C(1<<20)).Select(x, long)
+	p := expr.MustLower([]*expr.Expr{e, b.Select(x.Cvt(dtype.F64), expr.C(1))}, []dtype.Type{dtype.F32, dtype.F64}, []dtype.Type{dtype.F32}, -1)
+	q := prepare(t, p, r, 2, 203, 0)
+	for k := range q.n * q.rows {
+		v := r.NormFloat64()
+		if k/40%2 == 1 {
+			v *= math.Exp2(60)
+		}
+		put(q.in[0][guard:], dtype.F32, k, expr.Encode(dtype.F32, v))
+	}
+	param := q.loop.Same[0].Value
+	q.loop.AVX2 = true
+	if c := traced(q.loop); c.short == nil || c.values[param].truth == c.short.values[param].truth {
+		t.Error("the loop has no shortcut, or both bodies begin with lanes of the same size")
+	}
+	for _, q.params[0] = range []uint64{0, 1} {
+		q.run(t)
+	}
+}
+
 // traced returns a compiler that has analysed the loop l.
 func traced(l *Loop) *compiler {
 	c := &compiler{Loop: l, lanes: 16, values: make([]value, len(l.Code)), registers: 32}
