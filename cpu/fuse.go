@@ -65,6 +65,8 @@ func fusable(p *expr.Program, f form) bool {
 	return false
 }
 
+var madeByAMD = asm.AMD()
+
 // avx2Only reports whether loops are compiled for AVX2.
 func avx2Only() bool { return asm.Active() == "avx2" }
 
@@ -206,7 +208,7 @@ func (f *fusion) kernel(i int32) step {
 // describe returns a description of loop s for package jit to compile.
 func (f *fusion) describe(s int) *jit.Loop {
 	code := f.p.Code
-	l := &jit.Loop{Name: f.p.Name(), AVX2: avx2Only(), Limited: f.key.limited, Code: code, Steps: f.loops[s]}
+	l := &jit.Loop{Name: f.p.Name(), AVX2: avx2Only(), AMD: madeByAMD, Limited: f.key.limited, Code: code, Steps: f.loops[s]}
 	done := make([]bool, len(code))
 	var need func(i int32)
 	need = func(i int32) {

@@ -270,6 +270,7 @@ func writeISA(dir string, s *isa, excluded map[string]bool) {
 	}
 	if !c.wide() {
 		hasF16C(c)
+		madeByAMD(c)
 	}
 	f, err := b.Result()
 	if err != nil {
@@ -316,6 +317,21 @@ func hasF16C(c *ctx) {
 	c.ANDL(operand.U8(1), reg.ECX)
 	r := c.GP8()
 	c.MOVB(reg.CL, r)
+	c.Store(r, c.ReturnIndex(0))
+	c.RET()
+}
+
+// madeByAMD emits the test for the vendor, which golang.org/x/sys/cpu lacks.
+func madeByAMD(c *ctx) {
+	c.Function("madeByAMD")
+	c.Attributes(build.NOSPLIT)
+	c.Doc("madeByAMD reports whether the vendor's name begins with \"Auth\", as in AuthenticAMD (CPUID leaf 0, EBX).")
+	c.SignatureExpr("func() bool")
+	c.XORL(reg.EAX, reg.EAX)
+	c.CPUID()
+	r := c.GP8()
+	c.CMPL(reg.EBX, operand.U32(0x68747541))
+	c.SETEQ(r)
 	c.Store(r, c.ReturnIndex(0))
 	c.RET()
 }

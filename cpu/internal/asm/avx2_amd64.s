@@ -9880,3 +9880,13 @@ TEXT ·hasF16C(SB), NOSPLIT, $0-1
 	MOVB CL, AL
 	MOVB AL, ret+0(FP)
 	RET
+
+// func madeByAMD() bool
+// Requires: CPUID
+TEXT ·madeByAMD(SB), NOSPLIT, $0-1
+	XORL  AX, AX
+	CPUID
+	CMPL  BX, $0x68747541
+	SETEQ AL
+	MOVB  AL, ret+0(FP)
+	RET

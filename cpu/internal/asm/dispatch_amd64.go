@@ -4,6 +4,9 @@ package asm
 
 import "golang.org/x/sys/cpu"
 
+// AMD reports whether AMD made the processor.
+func AMD() bool { return madeByAMD() }
+
 // machineVariants returns all variants except generic Go, slowest first.
 func machineVariants() []variant {
 	x := &cpu.X86

@@ -10,6 +10,7 @@ import (
 type Loop struct {
 	Name string
 	AVX2 bool // the code is for processors without AVX-512
+	AMD  bool // AMD made the processor
 	// Limited is true if params that are operands of a minimum or maximum of floats are neither NaN
 	// nor 0
 	Limited bool
