@@ -54,10 +54,10 @@ type Config struct {
 	// Model is on the first device of the list, where it is updated, evaluated and saved. [Fit]
 	// describes the other devices.
 	Devices dist.DeviceList
-	// Replica returns Forward and Loss, or Compute, for a copy of Model. Set Replica if these
-	// functions refer to Model itself, because such functions do not work for a copy on another
-	// device. The copy is on another device of Devices, or has no memory and serves a rehearsal
-	// (see Rehearse). Without Replica, Fit uses the copy's own Forward, and Loss.
+	// Replica returns Forward and Loss, or Compute, for a copy of Model. Set it if these functions
+	// refer to Model itself: they would not work for the copy. Fit makes copies for the other
+	// devices of Devices, and one without memory for a rehearsal (see Rehearse). A nil Replica
+	// means the copy's own Forward, and Loss.
 	Replica func(model any, dev device.Device) Computation
 	// Generator supplies dropout and other random ops. Nil means the root scope's generator.
 	Generator *tensor.Generator

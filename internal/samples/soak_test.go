@@ -9,10 +9,10 @@ import (
 // A tally counts the samples of one entry in the folder FLAMBEAU_SAMPLES.
 type tally struct {
 	rows map[string]int // number of samples by type, source and mode
-	// for the same keys, the largest index in PyTorch's list, plus 1
-	largest map[string]int
-	left    int  // number of samples that could not be recorded
-	end     bool // the folder has the entry's last row
+	// length that PyTorch's list of samples must at least have, by type, source and mode
+	length map[string]int
+	left   int  // number of samples that could not be recorded
+	end    bool // the folder has the entry's last row
 }
 
 type tallies map[string]*tally
@@ -20,7 +20,7 @@ type tallies map[string]*tally
 func (c tallies) add(r *row) {
 	t := c[r.Op]
 	if t == nil {
-		t = &tally{rows: map[string]int{}, largest: map[string]int{}}
+		t = &tally{rows: map[string]int{}, length: map[string]int{}}
 		c[r.Op] = t
 	}
 	switch r.From {
@@ -32,7 +32,7 @@ func (c tallies) add(r *row) {
 	case "sample", "reference":
 		k := fmt.Sprint(r.Type, r.From, r.Training)
 		t.rows[k]++
-		t.largest[k] = max(t.largest[k], r.N+1)
+		t.length[k] = max(t.length[k], r.N+1)
 	}
 }
 
@@ -47,7 +47,7 @@ func (c tallies) lacks(entries map[string]bool) string {
 		}
 		gaps := 0
 		for k, n := range t.rows {
-			gaps += t.largest[k] - n
+			gaps += t.length[k] - n
 		}
 		if gaps > t.left {
 			return fmt.Sprintf("%d samples of %s", gaps-t.left, op)

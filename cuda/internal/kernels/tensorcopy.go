@@ -19,14 +19,14 @@ type tensorCopier struct {
 	rows     int // number of rows of the tile that all threads together copy at a time
 	rowBytes int
 	// addresses of the thread's first units in the first stage; after them the swizzle repeats
-	dst      []ptx.Ptr
-	p        ptx.Ptr
-	src      *ptx.Var  // address of this thread's first element of the next tile
-	rowStep  ptx.Value // distance in bytes between the units of a thread
-	step     ptx.Value // distance in bytes between the elements of a unit
-	tileStep ptx.Value // distance in bytes between tiles
-	// indices of the first unit's elements: outer in the matrix, k in the tile
-	outer, k   []ptx.Value
+	dst        []ptx.Ptr
+	p          ptx.Ptr
+	src        *ptx.Var    // address of this thread's first element of the next tile
+	rowStep    ptx.Value   // distance in bytes between the units of a thread
+	step       ptx.Value   // distance in bytes between the elements of a unit
+	tileStep   ptx.Value   // distance in bytes between tiles
+	outer      []ptx.Value // indices of the first unit's elements in the matrix, along outer
+	k          []ptx.Value // indices of the first unit's elements in the tile, along k
 	outerLimit ptx.Value
 	oneBefore  bool // whether copies begin one element before each row
 	firstTile  bool // whether fetch copies the first tile along k, in which the rows begin

@@ -26,8 +26,8 @@ type tensorSpec struct {
 	share bool // whether all blocks of a tile with divided sums help to add up the partial sums
 	loop  bool // whether blocks loop over tiles
 	tune  productTune
-	// whether all products of the batch have the same matrix; this affects only the choice of a
-	// form, not the kernel
+	// oneA and oneB report whether all products of the batch share the matrix a or b. The form is
+	// chosen by them; the kernel's code does not depend on them.
 	oneA, oneB bool
 }
 
