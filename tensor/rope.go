@@ -23,8 +23,8 @@ type RoPEOptions struct {
 	// position of the first entry of x, for example the number of entries in a cache of keys and
 	// values
 	Offset int
-	// int64 or int32 positions in place of Offset; they are broadcast to the input's shape without
-	// the features
+	// int64 or int32 positions in place of Offset; they are broadcast to the shape of the input's
+	// leading dimensions, [..., length]
 	Positions *Tensor
 	// Cos and Sin are the cosines and sines of the angles, from [Tensor.RoPEAngles] or from the
 	// model itself. Base, Offset and Positions must then be unset. Cos and Sin have the type in

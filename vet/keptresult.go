@@ -20,7 +20,7 @@ What a step makes is freed at its end. A variable from outside keeps the name, n
 	fmt.Println(last.Item()) // panics: the scope is closed
 
 Keep it with s.Close(last), take the number with Item or Floats inside, or copy into an older tensor.
-This finds variables and slices which only ever get such tensors, and are used outside.`, keptResults)
+A variable or slice is reported if it gets no other tensors, and is used after the scope closed.`, keptResults)
 
 // keptResults reports variables that are used after their tensor was freed. If every assignment of
 // a variable is inside a Do and assigns a tensor of that Do's scope, the variable has a freed
