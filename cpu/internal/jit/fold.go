@@ -42,13 +42,18 @@ func (c *compiler) beginFold() {
 	}
 	t := c.foldType()
 	size := t.Size()
-	for c.pinned = 0; len(c.accumulators) < c.countAccumulators(); {
-		c.accumulators = append(c.accumulators, uint8(c.take(accumulator)))
-	}
-	c.pinned = 0
 	first := c.constant(neutral(c.Fold.Kind, t), size)
-	for _, r := range c.accumulators {
-		c.vector(spread.forSize(size), c.length(size), r, 0, first, options{})
+	c.eachRow(func() {
+		for c.pinned = 0; len(c.accumulators) < c.countAccumulators(); {
+			c.accumulators = append(c.accumulators, uint8(c.take(accumulator)))
+		}
+		c.pinned = 0
+		for _, r := range c.accumulators {
+			c.vector(spread.forSize(size), c.length(size), r, 0, first, options{})
+		}
+	})
+	if c.findsNaN() {
+		c.masks(maskXor, 1, nanMask, nanMask, register(nanMask))
 	}
 	if !c.wide && !c.Fold.Columns {
 		c.vector(storeVector[0], len256, c.accumulators[0], 0, c.spillMemory(foldSlot), options{})
@@ -84,16 +89,15 @@ func neutral(k FoldKind, t dtype.Type) uint64 {
 // longestUnrolled is the largest number of instructions of a loop that unroll unrolls.
 const longestUnrolled = 8
 
-// unroll writes a loop for AVX2 with several vectors in an iteration. The vectors that remain are
-// left to the next loop. A fold has as many vectors as accumulators, so it need not rotate them.
-// Other loops have four. Short ones take up to a third less time, and a fill half.
+// unroll writes a loop with several vectors in an iteration. The vectors that remain are left to
+// the next loop. A fold has as many vectors as accumulators, so it need not rotate them. Other
+// loops for AVX2 have four. Short ones take up to a third less time, and a fill half.
 func (c *compiler) unroll() {
-	n := len(c.accumulators)
+	n := c.countAccumulators()
 	if c.Fold == nil {
 		n = 4
 	}
-	stepped := func(l Load) bool { return l.stepped() } // such loads have no displacement
-	if c.wide || c.columns() || n < 2 || len(c.Steps) > longestUnrolled || slices.ContainsFunc(c.Loads, stepped) {
+	if !c.unrolls() || n < 2 {
 		return
 	}
 	c.move(scratch, whole)
@@ -103,13 +107,39 @@ func (c *compiler) unroll() {
 	again := len(c.code)
 	c.unrolled = true
 	for c.vectorAt = range n {
-		c.iterate(false)
+		c.eachRow(func() { c.iterate(false) })
 	}
 	c.addImmediate(at, int8(n*c.lanes))
 	c.unrolled, c.vectorAt = false, 0
 	c.compare(at, scratch)
 	c.jumpBack(below, again)
 	none()
+}
+
+func (c *compiler) unrolls() bool {
+	stepped := func(l Load) bool { return l.stepped() } // such loads have no displacement
+	return !(c.wide && c.Fold == nil) && !c.columns() && len(c.Steps) <= longestUnrolled && !slices.ContainsFunc(c.Loads, stepped)
+}
+
+// findsNaN reports whether the unrolled loop finds NaNs by itself, for a maximum or minimum of
+// floats with AVX-512. Then one instruction combines two vectors. extremeOf takes six.
+func (c *compiler) findsNaN() bool {
+	return c.wide && c.Fold != nil && c.Fold.Kind >= Max && !c.Fold.Short && c.foldType().IsFloat() && c.unrolls()
+}
+
+// foldExtreme writes the code that combines x with the accumulator r in the unrolled loop of a fold
+// for which findsNaN returns true. One comparison tests two vectors for NaN.
+func (c *compiler) foldExtreme(r, x uint8, size int) {
+	c.vector(floatRange.forSize(size), c.length(size), r, r, register(x), imm(rangeOf[c.Fold.Kind]))
+	if c.vectorAt%2 == 0 {
+		c.before = uint8(c.take(accumulator)) // the register stays until the next vector
+		c.vector(moveVector[0], c.full(), c.before, 0, register(x), options{})
+		return
+	}
+	k := c.tempMask()
+	c.vector(compareFloat.forSize(size), c.length(size), k, c.before, register(x), imm(floatUnordered))
+	c.masks(maskOr, 1, nanMask, nanMask, register(k))
+	c.vectors[c.before] = free
 }
 
 // fold writes the code that combines the current vector with the first accumulator. Then it rotates
@@ -142,6 +172,11 @@ func (c *compiler) fold() {
 		return
 	}
 	first := c.accumulators[0]
+	if c.unrolled && c.findsNaN() {
+		c.foldExtreme(first, x, size)
+		c.accumulators = append(c.accumulators[1:len(c.accumulators):len(c.accumulators)], first)
+		return
+	}
 	r := first
 	if c.tail {
 		r = c.temp()
@@ -201,7 +236,12 @@ func (c *compiler) endFold() {
 	if c.Fold == nil {
 		return
 	}
-	size := c.foldType().Size()
+	c.eachRow(c.endRow)
+}
+
+// endRow writes the code that combines the accumulators of a row and stores the result.
+func (c *compiler) endRow() {
+	size, result := c.foldType().Size(), c.addresses()-1
 	for n := len(c.accumulators); n > 1; n /= 2 {
 		for i := range n / 2 {
 			c.combine(c.accumulators[i], c.accumulators[i], c.accumulators[i+n/2])
@@ -225,7 +265,15 @@ func (c *compiler) endFold() {
 		c.combineLanes(r, r, t, length)
 		c.endInstruction() // the next step needs the temporaries again
 	}
-	m := c.address(c.addresses()-1, size, true)
-	c.vector(storeLow.forSize(size), len128, r, 0, m, options{})
+	if c.findsNaN() {
+		c.masks(maskTest, 0, nanMask, 0, register(nanMask))
+		none := c.jump(equal)
+		c.vector(spread.forSize(size), c.full(), r, 0, c.constant(floatBits(math.NaN(), size), size), options{})
+		none()
+	}
+	c.vector(storeLow.forSize(size), len128, r, 0, c.address(result, size, true), options{})
+	if len(c.sets) > 0 {
+		c.addMemory(pointers[result], strides, int32(8*result))
+	}
 	c.endInstruction()
 }
