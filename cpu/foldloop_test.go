@@ -130,6 +130,52 @@ func TestReductionsOfRuns(t *testing.T) {
 	}
 }
 
+// TestReductionsOfSegments reduces rows of several segments. One call of a loop reads several, and
+// must give the bits of kernels, also for NaN and zeros of both signs.
+func TestReductionsOfSegments(t *testing.T) {
+	d := Get()
+	rnd := rand.New(rand.NewPCG(7, 8))
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I64, dtype.Bool} {
+		p := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{typ}, []dtype.Type{typ}, -1)
+		for i, s := range [][]int{{1, 2 * rowSegment}, {1, 19*rowSegment + 77}, {3, 10 * rowSegment}, {2, 9*rowSegment - 1}} {
+			x := newView(t, d, typ, s...)
+			for k := range x.Size() {
+				v := []float64{0, math.Copysign(0, -1), 1, rnd.Float64(), -rnd.Float64()}[rnd.IntN(2+i)]
+				if rnd.IntN(8*rowSegment) == 0 {
+					v = math.NaN()
+				}
+				if !typ.IsFloat() && !typ.IsHalf() {
+					v = float64(rnd.IntN(2))
+				}
+				writeBits(unsafe.Add(pointer(&x), k*typ.Size()), typ.Size(), expr.Store(typ, expr.Encode(typ.Compute(), v)))
+			}
+			for kind := device.Sum; kind <= device.ArgMin; kind++ {
+				result := typ
+				if kind >= device.ArgMax {
+					result = dtype.I64
+				}
+				var want []byte
+				inEachWay(func() {
+					out := newView(t, d, result, s[0], 1)
+					do(t, d, &device.Reduce{Reduction: &device.Reduction{Kind: kind, Map: p}, Out: out, Ins: views(x)})
+					got := bytes.Clone(out.Buf.Host())
+					for k := 0; k < s[0] && result == typ; k++ { // one NaN for all
+						at := unsafe.Pointer(&got[k*typ.Size()])
+						if v := expr.Decode(typ.Compute(), expr.Load(typ, readBits(at, typ.Size()))); v != v {
+							writeBits(at, typ.Size(), expr.Store(typ, expr.Encode(typ.Compute(), math.NaN())))
+						}
+					}
+					if want == nil {
+						want = got
+					} else if !bytes.Equal(want, got) {
+						t.Errorf("%v: reduction %d of %v differs", typ, kind, s)
+					}
+				})
+			}
+		}
+	}
+}
+
 // TestSumsOfLongPrograms sums the results of long programs. The order of the additions must not
 // depend on how many values a plan keeps in memory.
 func TestSumsOfLongPrograms(t *testing.T) {

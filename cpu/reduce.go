@@ -343,6 +343,10 @@ func (r *reduction) run(lo, hi int) {
 		r.shortRows(w, lo, hi)
 	} else {
 		for u := lo; u < hi; u++ {
+			if n := r.foldSegments(w, acc, u, hi); n > 0 {
+				u += n - 1
+				continue
+			}
 			chunk := u % r.chunks
 			t := u / r.chunks
 			from := chunk * r.rows
