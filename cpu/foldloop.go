@@ -118,7 +118,7 @@ func (r *reduction) chooseFold() {
 		}
 		a := &r.ins[c.Imm]
 		step := a.stride[last] / a.size
-		r.inPlace = r.inPlace && (r.dims[last] == 1 || step != 0 && reads.Add(r.pl.folded.loop, i, step))
+		r.inPlace = r.inPlace && (r.dims[last] == 1 || reads.Add(r.pl.folded.loop, i, step))
 	}
 	for i := range r.pl.loads {
 		r.inPlace = r.inPlace && r.pl.loads[i].conv == nil
