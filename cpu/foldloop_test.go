@@ -287,6 +287,33 @@ func TestFormulasWithoutLoop(t *testing.T) {
 	}
 }
 
+// TestSoftmaxOfWideRows computes softmax of rows whose blocks one call of a loop folds. The bits
+// must be those of kernels.
+func TestSoftmaxOfWideRows(t *testing.T) {
+	d := Get()
+	rnd := rand.New(rand.NewPCG(9, 10))
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
+		for _, s := range [][]int{{1, 8 * maxBlock}, {2, 9000}, {3, 8*maxBlock + 1}, {1, 70000}} {
+			x := newView(t, d, typ, s...)
+			for i := range x.Size() {
+				writeBits(unsafe.Add(pointer(&x), i*typ.Size()), typ.Size(), expr.Store(typ, expr.Encode(typ.Compute(), rnd.NormFloat64())))
+			}
+			for _, log := range []bool{false, true} {
+				var want []byte
+				inEachWay(func() {
+					out := newView(t, d, typ, s...)
+					do(t, d, &device.Softmax{Out: out, X: x, Log: log})
+					if want == nil {
+						want = bytes.Clone(out.Buf.Host())
+					} else if !bytes.Equal(want, out.Buf.Host()) {
+						t.Errorf("%v, shape %v, log %v: the bits differ", typ, s, log)
+					}
+				})
+			}
+		}
+	}
+}
+
 // TestSumShortRows compares sums of short rows with those of foldAs. They may differ in the sign of
 // 0, which the reduction changes to + afterwards.
 func TestSumShortRows(t *testing.T) {
