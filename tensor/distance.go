@@ -190,6 +190,10 @@ func (x *Tensor) Cdist(y *Tensor, p float64) *Tensor {
 // lengthOp limits a length to at least p0. As in torch the gradient ignores this limit.
 var lengthOp = &Elementwise{Name: "cosine_similarity", Arity: 1, Expr: atLeast(x0, p0), Params: []float64{0}, Grad: []*expr.Expr{x1}}
 
+// cosineReductions holds the reductions that sum the products of two vectors divided by their
+// lengths.
+var cosineReductions cache[dtype.Type, *device.Reduction]
+
 // CosineSimilarity returns the cosine of the angle between the vectors of x and y along dim: Σxy /
 // (max(‖x‖, eps)·max(‖y‖, eps)). dim is a dimension of the shape to which both broadcast. torch's
 // eps is 1e-8. As in torch the gradient treats max(‖x‖, eps) like ‖x‖. A tensor of rank 0 counts as
@@ -210,9 +214,20 @@ func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
 		fail(op, ErrShape, in, "dimension %d is out of range for shape %v", dim, full)
 	}
 	return within(s, func(c *Scope) *Tensor {
+		length := func(t *Tensor) *Tensor { return lengthOp.Apply([]*Tensor{t.Norm(2, a, KeepDim)}, eps) }
+		if pairable(x, y) && !wantsGrad(op, s, in) {
+			x, y := x.In(c), y.In(c)
+			r := cosineReductions.get(x.dtype, func() *device.Reduction {
+				t := x.dtype
+				return &device.Reduction{Kind: device.Sum, Map: expr.MustLower([]*expr.Expr{x0.Div(x1).Mul(x2.Div(expr.X(3)))}, []dtype.Type{t}, []dtype.Type{t, t, t, t}, -1)}
+			})
+			out := alloc(op, c, x.st.dev, x.dtype, full.Remove(a))
+			runReduce(op, c, r, out, full.With(a, 1), []*Tensor{x, length(x), y, length(y)}, full, nil)
+			return out
+		}
 		along := func(t *Tensor) *Tensor {
 			t = t.In(c).expand(full)
-			return t.Div(lengthOp.Apply([]*Tensor{t.Norm(2, a, KeepDim)}, eps))
+			return t.Div(length(t))
 		}
 		return along(x).Mul(along(y)).Sum(a)
 	})
@@ -252,8 +267,8 @@ var (
 	pairGradOp = &Elementwise{Name: "pairwise_distance", Arity: 4, Expr: x2.Eq(zeroC).Select(zeroC, pairGap.Div(x2)).Mul(expr.X(3)), NoGrad: true}
 )
 
-// pairable reports whether pairFunc accepts x and y. Ops on each element would round 16-bit floats
-// in between, and the order of a sum depends on the layout.
+// pairable reports whether one pass over x and y gives the bits of several ops. These would round
+// 16-bit floats in between, and the order of a sum depends on the layout.
 func pairable(x, y *Tensor) bool {
 	return x.dtype == y.dtype && x.dtype.IsFloat() && x.dtype.Compute() == x.dtype && x.layout.Shape == y.layout.Shape &&
 		x.Rank() > 0 && x.Size() > 0 && x.IsContiguous() && y.IsContiguous()

@@ -54,3 +54,25 @@ func TestPairwiseDistanceInOnePass(t *testing.T) {
 		}
 	}
 }
+
+// TestCosineSimilarityInOnePass compares cosines that need no gradient with those that do. Both
+// must have the same bits.
+func TestCosineSimilarityInOnePass(t *testing.T) {
+	cpu, err := device.Open("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
+		for _, dims := range [][]int{{3}, {5, 1}, {64, 257}, {2, 3, 1024}, {700, 30}, {2, 9000}, {2, 70000}, {4, 0}} {
+			tensor.Do(func(s *tensor.Scope) {
+				x, y := s.Randn(dims...).Cast(typ), s.Randn(dims...).Cast(typ)
+				for dim := range dims {
+					want := x.Detach().RequiresGrad().CosineSimilarity(y, dim, 1e-8).Detach()
+					if !slices.Equal(x.CosineSimilarity(y, dim, 1e-8).Bytes(), want.Bytes()) {
+						t.Errorf("%v, shape %v, dimension %d: the bits differ", typ, dims, dim)
+					}
+				}
+			}, tensor.On(cpu), tensor.Seed(4))
+		}
+	}
+}
