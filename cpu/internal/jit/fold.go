@@ -97,7 +97,8 @@ func (c *compiler) unroll() {
 	if c.Fold == nil {
 		n = 4
 	}
-	if !c.unrolls() || n < 2 {
+	stepped := func(l Load) bool { return l.stepped() } // such loads have no displacement
+	if c.wide && c.Fold == nil || c.columns() || n < 2 || len(c.Steps) > longestUnrolled || slices.ContainsFunc(c.Loads, stepped) {
 		return
 	}
 	c.move(scratch, whole)
@@ -116,30 +117,33 @@ func (c *compiler) unroll() {
 	none()
 }
 
-func (c *compiler) unrolls() bool {
-	stepped := func(l Load) bool { return l.stepped() } // such loads have no displacement
-	return !(c.wide && c.Fold == nil) && !c.columns() && len(c.Steps) <= longestUnrolled && !slices.ContainsFunc(c.Loads, stepped)
-}
-
-// findsNaN reports whether the unrolled loop finds NaNs by itself, for a maximum or minimum of
-// floats with AVX-512. Then one instruction combines two vectors. extremeOf takes six.
+// findsNaN reports whether the loop finds NaNs by itself, for a maximum or minimum of floats with
+// AVX-512. Then one instruction combines two vectors. extremeOf takes six.
 func (c *compiler) findsNaN() bool {
-	return c.wide && c.Fold != nil && c.Fold.Kind >= Max && !c.Fold.Short && c.foldType().IsFloat() && c.unrolls()
+	return c.wide && c.Fold != nil && !c.Fold.Columns && !c.Fold.Short && c.Fold.Kind >= Max && c.foldType().IsFloat()
 }
 
-// foldExtreme writes the code that combines x with the accumulator r in the unrolled loop of a fold
-// for which findsNaN returns true. One comparison tests two vectors for NaN.
+// foldExtreme writes the code that combines x with the accumulator r in a fold for which findsNaN
+// returns true. In the unrolled loop one comparison tests two vectors for NaN.
 func (c *compiler) foldExtreme(r, x uint8, size int) {
-	c.vector(floatRange.forSize(size), c.length(size), r, r, register(x), imm(rangeOf[c.Fold.Kind]))
-	if c.vectorAt%2 == 0 {
+	length, opt, y := c.length(size), imm(rangeOf[c.Fold.Kind]), x
+	if c.tail {
+		opt.mask = tailMask
+	}
+	c.vector(floatRange.forSize(size), length, r, r, register(x), opt)
+	if c.unrolled && c.vectorAt%2 == 0 {
 		c.before = uint8(c.take(accumulator)) // the register stays until the next vector
 		c.vector(moveVector[0], c.full(), c.before, 0, register(x), options{})
 		return
 	}
+	if c.unrolled {
+		y = c.before
+		c.vectors[y] = free
+	}
 	k := c.tempMask()
-	c.vector(compareFloat.forSize(size), c.length(size), k, c.before, register(x), imm(floatUnordered))
+	opt.imm = floatUnordered
+	c.vector(compareFloat.forSize(size), length, k, y, register(x), opt)
 	c.masks(maskOr, 1, nanMask, nanMask, register(k))
-	c.vectors[c.before] = free
 }
 
 // fold writes the code that combines the current vector with the first accumulator. Then it rotates
@@ -172,18 +176,16 @@ func (c *compiler) fold() {
 		return
 	}
 	first := c.accumulators[0]
-	if c.unrolled && c.findsNaN() {
-		c.foldExtreme(first, x, size)
-		c.accumulators = append(c.accumulators[1:len(c.accumulators):len(c.accumulators)], first)
-		return
-	}
 	r := first
 	if c.tail {
 		r = c.temp()
 	}
-	c.combine(r, first, x)
-	if c.tail {
+	if c.findsNaN() {
+		c.foldExtreme(first, x, size)
+	} else if c.combine(r, first, x); c.tail {
 		c.vector(moveVector.forSize(size), c.length(size), first, 0, register(r), options{mask: tailMask})
+	}
+	if c.tail {
 		return
 	}
 	if c.unrolled {
@@ -209,6 +211,9 @@ func (c *compiler) combineLanes(r, x, y uint8, length int) {
 	float, signed := t.IsFloat(), t == dtype.I32 || t == dtype.I64
 	p := either(float, addFloat, addInt)
 	switch k := c.Fold.Kind; {
+	case c.findsNaN():
+		c.vector(floatRange.forSize(size), length, r, x, register(y), imm(rangeOf[k]))
+		return
 	case !c.wide && size == 8 && !float && k == Prod:
 		c.mulLong(r, x, y, c.temp(), c.temp(), length)
 		return
