@@ -279,7 +279,7 @@ type accumulator struct {
 	at, row  [maxBlock]uint32
 	keep     [maxBlock]uint32
 	cascade  cascade
-	folded   [32]uint64 // results of a loop as bits, one for each block
+	folded   [256]uint64 // results of a loop as bits, one for each block
 }
 
 var accumulators = sync.Pool{New: func() any { return new(accumulator) }}

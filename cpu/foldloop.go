@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"math"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/cpu/internal/jit"
@@ -117,7 +118,7 @@ func (r *reduction) chooseFold() {
 		}
 		a := &r.ins[c.Imm]
 		step := a.stride[last] / a.size
-		r.inPlace = r.inPlace && (r.dims[last] == 1 || step != 0 && reads.Add(r.pl.folded.loop, i, step))
+		r.inPlace = r.inPlace && (r.dims[last] == 1 || reads.Add(r.pl.folded.loop, i, step))
 	}
 	for i := range r.pl.loads {
 		r.inPlace = r.inPlace && r.pl.loads[i].conv == nil
@@ -236,4 +237,52 @@ func (r *reduction) foldRow(w *runner, acc *accumulator, p, n, to int) {
 		i += m * blocks
 	}
 	writeBits(r.value(to), r.size, c.total(r))
+}
+
+// foldSegments reduces neighbouring segments of one row in place, the units from number u on. One
+// call of the loop does so. It returns their number, which is 0 if it cannot.
+func (r *reduction) foldSegments(w *runner, acc *accumulator, u, hi int) int {
+	blk := r.pl.block
+	blocks := rowSegment / blk // of a unit
+	if r.inner != 1 || r.fold == nil || !r.inPlace || r.rows != rowSegment || blocks&(blocks-1) != 0 || blocks*blk != rowSegment {
+		return 0
+	}
+	chunk, k := u%r.chunks, u/r.chunks
+	n := min(hi-u, r.reduc/rowSegment-chunk, len(acc.folded)/blocks, r.pl.foldUnit()/rowSegment)
+	if n < 1 {
+		return 0
+	}
+	r.foldRows(w, k*r.reduc+chunk*rowSegment, blk, n*blocks, unsafe.Pointer(&acc.folded))
+	for i := range n {
+		v := unsafe.Add(unsafe.Pointer(&acc.folded), i*blocks*r.size)
+		writeBits(r.value((chunk+i)*r.outer+k), r.size, r.pairwise(&acc.cascade, v, blocks))
+	}
+	return n
+}
+
+// pairwise combines n values, a power of two, as a cascade does. It may overwrite them.
+func (r *reduction) pairwise(c *cascade, p unsafe.Pointer, n int) uint64 {
+	switch {
+	case r.kind == device.Sum && r.ct == dtype.F32:
+		v := at[float32](p, n)
+		for n > 1 {
+			n /= 2
+			for i := range n {
+				v[i] = v[2*i] + v[2*i+1]
+			}
+		}
+		return uint64(math.Float32bits(v[0]))
+	case r.kind >= device.Max || !r.ct.IsFloat(): // the order does not matter
+		for n > 1 {
+			n /= 2
+			q := unsafe.Add(p, n*r.size)
+			r.combine(p, p, q, q, n)
+		}
+		return readBits(p, r.size)
+	}
+	c.n = 0
+	for i := range n {
+		c.push(r, readBits(unsafe.Add(p, i*r.size), r.size))
+	}
+	return c.total(r)
 }

@@ -130,6 +130,52 @@ func TestReductionsOfRuns(t *testing.T) {
 	}
 }
 
+// TestReductionsOfSegments reduces rows of several segments. One call of a loop reads several, and
+// must give the bits of kernels, also for NaN and zeros of both signs.
+func TestReductionsOfSegments(t *testing.T) {
+	d := Get()
+	rnd := rand.New(rand.NewPCG(7, 8))
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I64, dtype.Bool} {
+		p := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{typ}, []dtype.Type{typ}, -1)
+		for i, s := range [][]int{{1, 2 * rowSegment}, {1, 19*rowSegment + 77}, {3, 10 * rowSegment}, {2, 9*rowSegment - 1}} {
+			x := newView(t, d, typ, s...)
+			for k := range x.Size() {
+				v := []float64{0, math.Copysign(0, -1), 1, rnd.Float64(), -rnd.Float64()}[rnd.IntN(2+i)]
+				if rnd.IntN(8*rowSegment) == 0 {
+					v = math.NaN()
+				}
+				if !typ.IsFloat() && !typ.IsHalf() {
+					v = float64(rnd.IntN(2))
+				}
+				writeBits(unsafe.Add(pointer(&x), k*typ.Size()), typ.Size(), expr.Store(typ, expr.Encode(typ.Compute(), v)))
+			}
+			for kind := device.Sum; kind <= device.ArgMin; kind++ {
+				result := typ
+				if kind >= device.ArgMax {
+					result = dtype.I64
+				}
+				var want []byte
+				inEachWay(func() {
+					out := newView(t, d, result, s[0], 1)
+					do(t, d, &device.Reduce{Reduction: &device.Reduction{Kind: kind, Map: p}, Out: out, Ins: views(x)})
+					got := bytes.Clone(out.Buf.Host())
+					for k := 0; k < s[0] && result == typ; k++ { // one NaN for all
+						at := unsafe.Pointer(&got[k*typ.Size()])
+						if v := expr.Decode(typ.Compute(), expr.Load(typ, readBits(at, typ.Size()))); v != v {
+							writeBits(at, typ.Size(), expr.Store(typ, expr.Encode(typ.Compute(), math.NaN())))
+						}
+					}
+					if want == nil {
+						want = got
+					} else if !bytes.Equal(want, got) {
+						t.Errorf("%v: reduction %d of %v differs", typ, kind, s)
+					}
+				})
+			}
+		}
+	}
+}
+
 // TestSumsOfLongPrograms sums the results of long programs. The order of the additions must not
 // depend on how many values a plan keeps in memory.
 func TestSumsOfLongPrograms(t *testing.T) {
@@ -238,6 +284,33 @@ func TestFormulasWithoutLoop(t *testing.T) {
 	do(t, d, softmax)
 	if !bytes.Equal(want, y.Buf.Host()) {
 		t.Error("the bits differ")
+	}
+}
+
+// TestSoftmaxOfWideRows computes softmax of rows whose blocks one call of a loop folds. The bits
+// must be those of kernels.
+func TestSoftmaxOfWideRows(t *testing.T) {
+	d := Get()
+	rnd := rand.New(rand.NewPCG(9, 10))
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
+		for _, s := range [][]int{{1, 8 * maxBlock}, {2, 9000}, {3, 8*maxBlock + 1}, {1, 70000}} {
+			x := newView(t, d, typ, s...)
+			for i := range x.Size() {
+				writeBits(unsafe.Add(pointer(&x), i*typ.Size()), typ.Size(), expr.Store(typ, expr.Encode(typ.Compute(), rnd.NormFloat64())))
+			}
+			for _, log := range []bool{false, true} {
+				var want []byte
+				inEachWay(func() {
+					out := newView(t, d, typ, s...)
+					do(t, d, &device.Softmax{Out: out, X: x, Log: log})
+					if want == nil {
+						want = bytes.Clone(out.Buf.Host())
+					} else if !bytes.Equal(want, out.Buf.Host()) {
+						t.Errorf("%v, shape %v, log %v: the bits differ", typ, s, log)
+					}
+				})
+			}
+		}
 	}
 }
 

@@ -189,7 +189,11 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 	}
 	r.strides = append(r.strides, w.size)
 	combine := combiner(k, w.t)
-	for c := 0; c < w.cols; c += maxBlock {
+	start := 0
+	if w.cols/maxBlock >= 8*n { // one call for each row is fewer than one for each block
+		start = w.foldBlocks(code, pl, r, combine, dst, n, ins)
+	}
+	for c := start; c < w.cols; c += maxBlock {
 		m := min(maxBlock, w.cols-c)
 		for i := range l.Loads {
 			v := l.Loads[i].Value
@@ -217,6 +221,41 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 	}
 	r.reg[len(r.reg)-1] = nil
 	pl.pool.Put(r)
+}
+
+// foldBlocks does the work of fold for the whole blocks of few wide rows. One call of the loop
+// folds many blocks of a row. It returns the number of columns that are done.
+func (w *rowWorker) foldBlocks(code *jit.Code, pl *plan, r *runner, combine kernel, dst unsafe.Pointer, n int, ins []rowOperand) int {
+	l, before := pl.folded.loop, len(r.strides)
+	for i := range l.Loads {
+		r.strides = append(r.strides, maxBlock*ins[l.Code[l.Loads[i].Value].Imm].col)
+	}
+	r.strides = append(r.strides, w.size)
+	stage := unsafe.Pointer(&w.stage)
+	r.reg[len(r.reg)-1] = stage
+	most, blocks := min(len(w.stage), max(1, pl.foldUnit()/maxBlock)), w.cols/maxBlock
+	for row := range n {
+		to := unsafe.Add(dst, row*w.size)
+		for b := 0; b < blocks; b += most {
+			m := min(most, blocks-b)
+			for i := range l.Loads {
+				v := l.Loads[i].Value
+				o := &ins[l.Code[v].Imm]
+				r.reg[v] = unsafe.Add(o.p, row*o.row+b*maxBlock*o.col)
+			}
+			code.Run(r.reg, r.strides[before:], maxBlock, m)
+			for i := range m {
+				from := unsafe.Add(stage, i*w.size)
+				if b+i == 0 {
+					writeBits(to, w.size, readBits(from, w.size))
+				} else {
+					combine(to, to, from, from, 1)
+				}
+			}
+		}
+	}
+	r.strides = r.strides[:before]
+	return blocks * maxBlock
 }
 
 // These are the formulas of fused row operations. X(0), X(1), … are the operands of a formula.

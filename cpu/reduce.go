@@ -338,10 +338,15 @@ func (r *reduction) value(i int) unsafe.Pointer { return unsafe.Pointer(&r.part[
 func (r *reduction) run(lo, hi int) {
 	w := r.begin(min(r.pl.block, r.binding.size))
 	acc := accumulators.Get().(*accumulator)
-	if r.inner == 1 && r.chunks == 1 && r.reduc <= r.pl.block/2 {
+	// rows of up to a block in place count too: with a call for each, they take twice as long
+	if short := r.reduc <= r.pl.block/2 || r.inPlace && r.reduc <= r.pl.block; short && r.inner == 1 && r.chunks == 1 {
 		r.shortRows(w, lo, hi)
 	} else {
 		for u := lo; u < hi; u++ {
+			if n := r.foldSegments(w, acc, u, hi); n > 0 {
+				u += n - 1
+				continue
+			}
 			chunk := u % r.chunks
 			t := u / r.chunks
 			from := chunk * r.rows
@@ -479,8 +484,16 @@ func (c *cascade) total(r *reduction) uint64 {
 
 // two combines two values that are given as bits.
 func (c *cascade) two(r *reduction, a, b uint64) uint64 {
-	if r.kind == device.Sum && r.ct == dtype.F32 { // the usual case, which needs no kernel
-		return uint64(math.Float32bits(math.Float32frombits(uint32(a)) + math.Float32frombits(uint32(b))))
+	if r.ct == dtype.F32 { // the usual cases need no kernel
+		x, y := math.Float32frombits(uint32(a)), math.Float32frombits(uint32(b))
+		switch r.kind {
+		case device.Sum:
+			return uint64(math.Float32bits(x + y))
+		case device.Max:
+			return uint64(math.Float32bits(max(x, y)))
+		case device.Min:
+			return uint64(math.Float32bits(min(x, y)))
+		}
 	}
 	c.pair = [2]uint64{a, b}
 	p, q := unsafe.Pointer(&c.pair[0]), unsafe.Pointer(&c.pair[1])

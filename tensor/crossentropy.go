@@ -140,7 +140,11 @@ var (
 	// class stays within bounds.
 	safeTargetOp = &Elementwise{Name: "cross_entropy", Arity: 1, Expr: x0.Eq(p0).Select(expr.C(0), x0), NoGrad: true}
 	ignoredOp    = &Elementwise{Name: "cross_entropy", Arity: 2, Expr: x1.Eq(p0).Select(expr.C(0), x0.Neg()), Fixed: 2, Grad: []*expr.Expr{x1.Eq(p0).Select(expr.C(0), x2.Neg()), nil}}
-	oneHotOp     = &Elementwise{Name: "one_hot", Arity: 2, Result: Truth, Expr: x0.Eq(x1), NoGrad: true}
+	// smoothedGradOp computes the gradient from softmax(x), the classes, the targets, and the
+	// gradients of the losses. The params are the parts of the target that belong to its class and
+	// to each class, and the ignored class. Adding 0 changes -0 to +0.
+	smoothedGradOp = &Elementwise{Name: "cross_entropy", Arity: 4, Expr: x2.Eq(expr.Param(2)).Select(expr.C(0), x0.Sub(x1.Eq(x2).Select(p0.Add(p1), p1)).Mul(expr.X(3)).Add(expr.C(0))), Fixed: 6, NoGrad: true}
+	oneHotOp       = &Elementwise{Name: "one_hot", Arity: 2, Result: Truth, Expr: x0.Eq(x1), NoGrad: true}
 )
 
 // composed picks the log-probabilities of the targets from logp, and negates them. The classes are
@@ -164,6 +168,10 @@ func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	to := x.dtype
 	x = f.widened(x)
 	classes := s.On(x.st.dev).Arange(x.Dim(1))
+	if s.modes.noGrad && x.dtype.Compute() == x.dtype { // nothing is rounded in between
+		in := []*Tensor{x.Softmax(-1), classes.Unsqueeze(0), target.Unsqueeze(1), g.Unsqueeze(1)}
+		return []*Tensor{smoothedGradOp.Apply(in, 1-f.smoothing, f.smoothing/float64(x.Dim(1)), float64(f.ignore)).Cast(to), nil}
+	}
 	hot := oneHotOp.Apply([]*Tensor{classes.Unsqueeze(0), target.Unsqueeze(1)}).Cast(x.dtype)
 	if f.smoothing != 0 {
 		hot = hot.MulScalar(1 - f.smoothing).AddScalar(f.smoothing / float64(x.Dim(1)))

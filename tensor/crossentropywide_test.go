@@ -154,3 +154,33 @@ func TestCrossEntropyMean(t *testing.T) {
 		}, tensor.On(dev))
 	}
 }
+
+// TestCrossEntropySmoothed compares gradients with a graph, which are composed of ops, with those
+// of one op. Both must have the same bits.
+func TestCrossEntropySmoothed(t *testing.T) {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu, err := device.Open("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dev := range []device.Device{cpu, gpus[0]} {
+		for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
+			for _, smoothing := range []float64{0.1, 1} {
+				tensor.Do(func(s *tensor.Scope) {
+					target := s.RandInt(0, 37, 9)
+					x := s.Randn(9, 37).Cast(typ).Detach().RequiresGrad()
+					y := x.CrossEntropy(target, tensor.CrossEntropyOptions{LabelSmoothing: smoothing, IgnoreIndex: new(3)})
+					g := tensor.GradOutput(s.Randn(9).Cast(typ))
+					one := tensor.Gradients(y, []*tensor.Tensor{x}, g, tensor.RetainGraph())[0]
+					composed := tensor.Gradients(y, []*tensor.Tensor{x}, g, tensor.CreateGraph())[0]
+					if !slices.Equal(one.Bytes(), composed.Detach().Bytes()) {
+						t.Errorf("%v, %v, smoothing %v: the gradients differ", dev.Name(), typ, smoothing)
+					}
+				}, tensor.On(dev), tensor.Seed(2))
+			}
+		}
+	}
+}

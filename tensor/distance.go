@@ -190,6 +190,10 @@ func (x *Tensor) Cdist(y *Tensor, p float64) *Tensor {
 // lengthOp limits a length to at least p0. As in torch the gradient ignores this limit.
 var lengthOp = &Elementwise{Name: "cosine_similarity", Arity: 1, Expr: atLeast(x0, p0), Params: []float64{0}, Grad: []*expr.Expr{x1}}
 
+// cosineReductions holds the reductions that sum the products of two vectors divided by their
+// lengths.
+var cosineReductions cache[dtype.Type, *device.Reduction]
+
 // CosineSimilarity returns the cosine of the angle between the vectors of x and y along dim: Σxy /
 // (max(‖x‖, eps)·max(‖y‖, eps)). dim is a dimension of the shape to which both broadcast. torch's
 // eps is 1e-8. As in torch the gradient treats max(‖x‖, eps) like ‖x‖. A tensor of rank 0 counts as
@@ -210,9 +214,20 @@ func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
 		fail(op, ErrShape, in, "dimension %d is out of range for shape %v", dim, full)
 	}
 	return within(s, func(c *Scope) *Tensor {
+		length := func(t *Tensor) *Tensor { return lengthOp.Apply([]*Tensor{t.Norm(2, a, KeepDim)}, eps) }
+		if pairable(x, y) && !wantsGrad(op, s, in) {
+			x, y := x.In(c), y.In(c)
+			r := cosineReductions.get(x.dtype, func() *device.Reduction {
+				t := x.dtype
+				return &device.Reduction{Kind: device.Sum, Map: expr.MustLower([]*expr.Expr{x0.Div(x1).Mul(x2.Div(expr.X(3)))}, []dtype.Type{t}, []dtype.Type{t, t, t, t}, -1)}
+			})
+			out := alloc(op, c, x.st.dev, x.dtype, full.Remove(a))
+			runReduce(op, c, r, out, full.With(a, 1), []*Tensor{x, length(x), y, length(y)}, full, nil)
+			return out
+		}
 		along := func(t *Tensor) *Tensor {
 			t = t.In(c).expand(full)
-			return t.Div(lengthOp.Apply([]*Tensor{t.Norm(2, a, KeepDim)}, eps))
+			return t.Div(length(t))
 		}
 		return along(x).Mul(along(y)).Sum(a)
 	})
@@ -230,6 +245,9 @@ func (x *Tensor) PairwiseDistance(y *Tensor, p, eps float64) *Tensor {
 		panic(newError(op, ErrType, in, "is not defined for bool").hint("use Float"))
 	}
 	broadcast(op, in)
+	if p == 2 && s.modes.autocast == dtype.Invalid && pairable(x, y) {
+		return Apply(pairFunc{eps}, x, y)
+	}
 	return within(s, func(c *Scope) *Tensor {
 		d := x.In(c).Sub(y).lifted()
 		if !d.dtype.IsFloat() {
@@ -237,4 +255,58 @@ func (x *Tensor) PairwiseDistance(y *Tensor, p, eps float64) *Tensor {
 		}
 		return d.AddScalar(eps).Norm(p, -1)
 	})
+}
+
+// pairFunc computes the norms of the rows of x - y + eps in one pass. Its operands are pairable.
+type pairFunc struct{ eps float64 }
+
+var (
+	pairGap        = rowsDiff.Add(p0)
+	pairReductions cache[dtype.Type, *device.Reduction]
+	// pairGradOp computes the gradient of x from x, y, the distance and its gradient.
+	pairGradOp = &Elementwise{Name: "pairwise_distance", Arity: 4, Expr: x2.Eq(zeroC).Select(zeroC, pairGap.Div(x2)).Mul(expr.X(3)), NoGrad: true}
+)
+
+// pairable reports whether one pass over x and y gives the bits of several ops. These would round
+// 16-bit floats in between, and the order of a sum depends on the layout.
+func pairable(x, y *Tensor) bool {
+	return x.dtype == y.dtype && x.dtype.IsFloat() && x.dtype.Compute() == x.dtype && x.layout.Shape == y.layout.Shape &&
+		x.Rank() > 0 && x.Size() > 0 && x.IsContiguous() && y.IsContiguous()
+}
+
+func (pairFunc) Name() string { return "pairwise_distance" }
+
+func (f pairFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	const op = "pairwise_distance"
+	x, t := in[0], in[0].dtype
+	full, last := x.layout.Shape, x.Rank()-1
+	r := pairReductions.get(t, func() *device.Reduction {
+		return &device.Reduction{Kind: device.Sum,
+			Map:    expr.MustLower([]*expr.Expr{pairGap.Mul(pairGap)}, []dtype.Type{t}, []dtype.Type{t, t}, -1),
+			Finish: expr.MustLower([]*expr.Expr{x0.Sqrt()}, []dtype.Type{t}, []dtype.Type{t}, -1)}
+	})
+	out := alloc(op, c.scope, x.st.dev, t, full.Remove(last))
+	runReduce(op, c.scope, r, out, full.With(last, 1), in, full, []uint64{expr.Encode(t, f.eps)})
+	if c.Needs(0) || c.Needs(1) {
+		c.Save(in[0], in[1], out)
+	}
+	return out
+}
+
+func (f pairFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
+
+func (f pairFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	x, y := c.Saved(0), c.Saved(1)
+	kept := x.layout.Shape.With(x.Rank()-1, 1)
+	distance, g := c.Saved(2).reshape(kept), g.reshape(kept)
+	var dx, dy *Tensor
+	if c.Scope().modes.noGrad {
+		dx = pairGradOp.Apply([]*Tensor{x, y, distance, g}, f.eps)
+	} else {
+		dx = x.Sub(y).AddScalar(f.eps).Div(distance).MaskedFill(distance.EqScalar(0), 0).Mul(g)
+	}
+	if c.Needs(1) {
+		dy = dx.Neg()
+	}
+	return []*Tensor{dx, dy}
 }

@@ -1,16 +1,28 @@
 package tensor
 
-import "math"
+import (
+	"math"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
 
 // logSumExpFunc computes log Σ exp x. It subtracts the maximum before exp.
 type logSumExpFunc struct{ dims []int }
 
 func (*logSumExpFunc) Name() string { return "logsumexp" }
 
+// The sum of exp(x - most), and the gradient of x from the result's. Both take one pass.
+var (
+	expSums    cache[dtype.Type, *device.Reduction]
+	expSumGrad = &Elementwise{Name: "logsumexp", Arity: 3, Expr: x0.Sub(x1).Exp().Mul(x2), NoGrad: true}
+)
+
 func (f *logSumExpFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
-	mask, _ := x.axes("logsumexp", f.dims)
-	_, _, n := reducedShapes(x.layout.Shape, mask, true)
+	mask, keep := x.axes("logsumexp", f.dims)
+	kept, out, n := reducedShapes(x.layout.Shape, mask, keep)
 	wide := x.Cast(x.dtype.Compute())
 	var y *Tensor
 	if n == 0 {
@@ -18,7 +30,16 @@ func (f *logSumExpFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	} else {
 		most := wide.Amax(append(axesOf(mask), KeepDim)...)
 		most = most.MaskedFill(most.Abs().EqScalar(math.Inf(1)), 0)
-		sum := wide.Sub(most).Exp().Sum(f.dims...)
+		var sum *Tensor
+		if t := wide.dtype; wide.IsContiguous() { // otherwise the layout of all terms decides the order of the sum
+			r := expSums.get(t, func() *device.Reduction {
+				return &device.Reduction{Kind: device.Sum, Map: expr.MustLower([]*expr.Expr{x0.Sub(x1).Exp()}, []dtype.Type{t}, []dtype.Type{t, t}, -1)}
+			})
+			sum = alloc("logsumexp", c.scope, x.st.dev, t, out)
+			runReduce("logsumexp", c.scope, r, sum, kept, []*Tensor{wide, most}, x.layout.Shape, nil)
+		} else {
+			sum = wide.Sub(most).Exp().Sum(f.dims...)
+		}
 		y = sum.Log().Add(most.reshape(sum.layout.Shape))
 	}
 	y = y.Cast(x.dtype)
@@ -33,8 +54,11 @@ func (f *logSumExpFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	mask, _ := x.axes("logsumexp", f.dims)
 	kept, _, _ := reducedShapes(x.layout.Shape, mask, true)
 	wide := x.Cast(x.dtype.Compute())
-	y := c.Saved(1).Cast(wide.dtype).reshape(kept)
-	return []*Tensor{wide.Sub(y).Exp().Mul(g.Cast(wide.dtype).reshape(kept)).Cast(x.dtype)}
+	y, g := c.Saved(1).Cast(wide.dtype).reshape(kept), g.Cast(wide.dtype).reshape(kept)
+	if c.scope.modes.noGrad {
+		return []*Tensor{expSumGrad.Apply([]*Tensor{wide, y, g}).Cast(x.dtype)}
+	}
+	return []*Tensor{wide.Sub(y).Exp().Mul(g).Cast(x.dtype)}
 }
 
 // LogSumExp returns log Σ exp(x) over dims, or over all elements if dims is empty, without

@@ -216,6 +216,11 @@ func (a *assembler) andImmediate(r gpr, v int8) {
 	a.bytes(byte(v))
 }
 
+func (a *assembler) compareImmediate(r gpr, v int8) {
+	a.integer(0x83, 7, register(uint8(r)))
+	a.bytes(byte(v))
+}
+
 // store64 sets the word at base + disp to r.
 func (a *assembler) store64(r, base gpr, disp int32) { a.integer(0x89, r, memory(base, disp)) }
 

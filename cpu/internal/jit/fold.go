@@ -42,13 +42,18 @@ func (c *compiler) beginFold() {
 	}
 	t := c.foldType()
 	size := t.Size()
-	for c.pinned = 0; len(c.accumulators) < c.countAccumulators(); {
-		c.accumulators = append(c.accumulators, uint8(c.take(accumulator)))
-	}
-	c.pinned = 0
 	first := c.constant(neutral(c.Fold.Kind, t), size)
-	for _, r := range c.accumulators {
-		c.vector(spread.forSize(size), c.length(size), r, 0, first, options{})
+	c.eachRow(func() {
+		for c.pinned = 0; len(c.accumulators) < c.countAccumulators(); {
+			c.accumulators = append(c.accumulators, uint8(c.take(accumulator)))
+		}
+		c.pinned = 0
+		for _, r := range c.accumulators {
+			c.vector(spread.forSize(size), c.length(size), r, 0, first, options{})
+		}
+	})
+	if c.findsNaN() {
+		c.masks(maskXor, 1, nanMask, nanMask, register(nanMask))
 	}
 	if !c.wide && !c.Fold.Columns {
 		c.vector(storeVector[0], len256, c.accumulators[0], 0, c.spillMemory(foldSlot), options{})
@@ -84,16 +89,16 @@ func neutral(k FoldKind, t dtype.Type) uint64 {
 // longestUnrolled is the largest number of instructions of a loop that unroll unrolls.
 const longestUnrolled = 8
 
-// unroll writes a loop for AVX2 with several vectors in an iteration. The vectors that remain are
-// left to the next loop. A fold has as many vectors as accumulators, so it need not rotate them.
-// Other loops have four. Short ones take up to a third less time, and a fill half.
+// unroll writes a loop with several vectors in an iteration. The vectors that remain are left to
+// the next loop. A fold has as many vectors as accumulators, so it need not rotate them. Other
+// loops for AVX2 have four. Short ones take up to a third less time, and a fill half.
 func (c *compiler) unroll() {
-	n := len(c.accumulators)
+	n := c.countAccumulators()
 	if c.Fold == nil {
 		n = 4
 	}
 	stepped := func(l Load) bool { return l.stepped() } // such loads have no displacement
-	if c.wide || c.columns() || n < 2 || len(c.Steps) > longestUnrolled || slices.ContainsFunc(c.Loads, stepped) {
+	if c.wide && c.Fold == nil || c.columns() || n < 2 || len(c.Steps) > longestUnrolled || slices.ContainsFunc(c.Loads, stepped) {
 		return
 	}
 	c.move(scratch, whole)
@@ -103,13 +108,42 @@ func (c *compiler) unroll() {
 	again := len(c.code)
 	c.unrolled = true
 	for c.vectorAt = range n {
-		c.iterate(false)
+		c.eachRow(func() { c.iterate(false) })
 	}
 	c.addImmediate(at, int8(n*c.lanes))
 	c.unrolled, c.vectorAt = false, 0
 	c.compare(at, scratch)
 	c.jumpBack(below, again)
 	none()
+}
+
+// findsNaN reports whether the loop finds NaNs by itself, for a maximum or minimum of floats with
+// AVX-512. Then one instruction combines two vectors. extremeOf takes six.
+func (c *compiler) findsNaN() bool {
+	return c.wide && c.Fold != nil && !c.Fold.Columns && !c.Fold.Short && c.Fold.Kind >= Max && c.foldType().IsFloat()
+}
+
+// foldExtreme writes the code that combines x with the accumulator r in a fold for which findsNaN
+// returns true. In the unrolled loop one comparison tests two vectors for NaN.
+func (c *compiler) foldExtreme(r, x uint8, size int) {
+	length, opt, y := c.length(size), imm(rangeOf[c.Fold.Kind]), x
+	if c.tail {
+		opt.mask = tailMask
+	}
+	c.vector(floatRange.forSize(size), length, r, r, register(x), opt)
+	if c.unrolled && c.vectorAt%2 == 0 {
+		c.before = uint8(c.take(accumulator)) // the register stays until the next vector
+		c.vector(moveVector[0], c.full(), c.before, 0, register(x), options{})
+		return
+	}
+	if c.unrolled {
+		y = c.before
+		c.vectors[y] = free
+	}
+	k := c.tempMask()
+	opt.imm = floatUnordered
+	c.vector(compareFloat.forSize(size), length, k, y, register(x), opt)
+	c.masks(maskOr, 1, nanMask, nanMask, register(k))
 }
 
 // fold writes the code that combines the current vector with the first accumulator. Then it rotates
@@ -146,9 +180,12 @@ func (c *compiler) fold() {
 	if c.tail {
 		r = c.temp()
 	}
-	c.combine(r, first, x)
-	if c.tail {
+	if c.findsNaN() {
+		c.foldExtreme(first, x, size)
+	} else if c.combine(r, first, x); c.tail {
 		c.vector(moveVector.forSize(size), c.length(size), first, 0, register(r), options{mask: tailMask})
+	}
+	if c.tail {
 		return
 	}
 	if c.unrolled {
@@ -174,6 +211,9 @@ func (c *compiler) combineLanes(r, x, y uint8, length int) {
 	float, signed := t.IsFloat(), t == dtype.I32 || t == dtype.I64
 	p := either(float, addFloat, addInt)
 	switch k := c.Fold.Kind; {
+	case c.findsNaN():
+		c.vector(floatRange.forSize(size), length, r, x, register(y), imm(rangeOf[k]))
+		return
 	case !c.wide && size == 8 && !float && k == Prod:
 		c.mulLong(r, x, y, c.temp(), c.temp(), length)
 		return
@@ -201,7 +241,12 @@ func (c *compiler) endFold() {
 	if c.Fold == nil {
 		return
 	}
-	size := c.foldType().Size()
+	c.eachRow(c.endRow)
+}
+
+// endRow writes the code that combines the accumulators of a row and stores the result.
+func (c *compiler) endRow() {
+	size, result := c.foldType().Size(), c.addresses()-1
 	for n := len(c.accumulators); n > 1; n /= 2 {
 		for i := range n / 2 {
 			c.combine(c.accumulators[i], c.accumulators[i], c.accumulators[i+n/2])
@@ -225,7 +270,15 @@ func (c *compiler) endFold() {
 		c.combineLanes(r, r, t, length)
 		c.endInstruction() // the next step needs the temporaries again
 	}
-	m := c.address(c.addresses()-1, size, true)
-	c.vector(storeLow.forSize(size), len128, r, 0, m, options{})
+	if c.findsNaN() {
+		c.masks(maskTest, 0, nanMask, 0, register(nanMask))
+		none := c.jump(equal)
+		c.vector(spread.forSize(size), c.full(), r, 0, c.constant(floatBits(math.NaN(), size), size), options{})
+		none()
+	}
+	c.vector(storeLow.forSize(size), len128, r, 0, c.address(result, size, true), options{})
+	if len(c.sets) > 0 {
+		c.addMemory(pointers[result], strides, int32(8*result))
+	}
 	c.endInstruction()
 }

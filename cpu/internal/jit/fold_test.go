@@ -3,6 +3,7 @@
 package jit
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 	"unsafe"
@@ -62,7 +63,7 @@ func TestFolds(t *testing.T) {
 }
 
 func testFold(t *testing.T, r *rand.Rand, from, typ dtype.Type, kind FoldKind, short, store bool, n int) {
-	const rows = 3
+	const rows = 7
 	x := expr.X(0)
 	e := x.Cvt(typ).Max(expr.X(1).Cvt(typ))
 	if typ == dtype.Bool {
@@ -87,10 +88,14 @@ func testFoldOf(t *testing.T, q *program, p *expr.Program, from, typ dtype.Type,
 	size, read := typ.Size(), from.Size()
 	arena := make([]byte, 64+c.Spill())
 	reg := []unsafe.Pointer{unsafe.Pointer(&q.in[0][guard]), unsafe.Pointer(&q.in[1][guard]), unsafe.Pointer(&q.out[0][guard]), unsafe.Pointer(&arena[0]), unsafe.Pointer(&to[guard])}
-	strides := []int{n * read, n * read, n * size, wide}
-	if !store {
-		strides = []int{n * read, n * read, wide}
+	var strides []int
+	for range q.loop.Loads {
+		strides = append(strides, n*read)
 	}
+	if store {
+		strides = append(strides, n*size)
+	}
+	strides = append(strides, wide)
 	c.Run(reg, strides, n, rows)
 	lanes := 64
 	if typ.Size() == 8 {
@@ -139,6 +144,40 @@ func TestFoldsWithManyConstants(t *testing.T) {
 			q.loop.Stores = nil
 			q.loop.Fold = &Fold{Value: p.Outs[0], Kind: kind, Reg: q.loop.Arena + 1}
 			q.forEach(func() { testFoldOf(t, q, p, typ, typ, kind, false, false, q.n, q.rows) })
+		}
+	}
+}
+
+// TestFoldsOfZerosAndNaN folds rows of zeros of both signs, small numbers and at most one NaN. The
+// sign of a zero and the NaN must reach the result.
+func TestFoldsOfZerosAndNaN(t *testing.T) {
+	if !canRun(t) {
+		return
+	}
+	r := rand.New(rand.NewPCG(21, 22))
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64} {
+		p := expr.MustLower([]*expr.Expr{expr.X(0).Neg()}, []dtype.Type{typ}, []dtype.Type{typ, typ}, -1)
+		for i := range 200 {
+			n := []int{1, 15, 64, 100, 130, 1024}[i%6]
+			q := prepare(t, p, r, 7, n, 0)
+			for k := range q.rows * n {
+				v := []float64{0, math.Copysign(0, -1), 1e-40, -1e-40, -1, 1}[r.IntN(2+i%5)]
+				if i%3 == 0 { // a row with one kind of zero at most
+					v = []float64{-1, math.Copysign(0, -1)}[r.IntN(2)]
+				}
+				put(q.in[0][guard:], typ, k, expr.Encode(typ, v))
+			}
+			for row := range q.rows {
+				if row%2 == 0 && i%2 == 0 {
+					put(q.in[0][guard:], typ, row*n+r.IntN(n), expr.Encode(typ, math.NaN()))
+				}
+			}
+			q.loop.Stores = nil
+			for _, kind := range []FoldKind{Sum, Prod, Max, Min} {
+				short := r.IntN(2) == 0
+				q.loop.Fold = &Fold{Value: p.Outs[0], Kind: kind, Short: short, Reg: q.loop.Arena + 1}
+				q.forEach(func() { testFoldOf(t, q, p, typ, typ, kind, short, false, n, q.rows) })
+			}
 		}
 	}
 }

@@ -24,7 +24,9 @@ var (
 	sqrtFloat                    = floats(0x51)
 	moveVector, storeVector      = floats(0x10), floats(0x11)
 	compareFloat                 = floats(0xc2)
-	roundFloat                   = pair{{3, 1, 0, 0x08}, {3, 1, 1, 0x09}}
+	// the minimum or maximum of two numbers; of a number and a NaN, the number
+	floatRange = lanes(3, 1, 0x50)
+	roundFloat = pair{{3, 1, 0, 0x08}, {3, 1, 1, 0x09}}
 	// fused multiply-add; the first two digits of a name say which operands are multiplied, and the
 	// last which one is added
 	fma132, fma213, fma231 = lanes(2, 1, 0x98), lanes(2, 1, 0xa8), lanes(2, 1, 0xb8)

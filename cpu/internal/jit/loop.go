@@ -107,8 +107,9 @@ const (
 // rows.
 const MostPointers = len(pointers)
 
-// tailMask is the mask register for the elements after the last whole vector.
-const tailMask = 7
+// tailMask is the mask register for the elements after the last whole vector. In a fold for which
+// findsNaN returns true, nanMask has the lanes in which an element of the row was NaN.
+const tailMask, nanMask = 7, 6
 
 // compiler holds the state of one compilation.
 type compiler struct {
@@ -126,10 +127,14 @@ type compiler struct {
 	step         int    // position in the list of instructions of the current one
 	spilled      int    // number of spill slots in use
 	accumulators []uint8
-	unrolled     bool     // whether the compiler is writing several vectors of an iteration
-	later        []func() // write rarely needed code after the end of the loop
-	together     int      // number of vectors of columns that a loop over columns handles at a time
-	vectorAt     int      // number of the vector, among several of an iteration
+	unrolled     bool      // whether the compiler is writing several vectors of an iteration
+	later        []func()  // write rarely needed code after the end of the loop
+	before       uint8     // register with the first of two vectors that are tested for NaN together
+	together     int       // number of vectors of columns that a loop over columns handles at a time
+	abreast      int       // number of rows that a fold combines side by side
+	sets         [][]uint8 // accumulators of the rows that the compiler is writing the code for
+	rowAt        int       // number of the row, among several side by side
+	vectorAt     int       // number of the vector, among several of an iteration
 	chains       map[int32]chain
 	inner        []bool    // for each instruction, whether it belongs to a chain of remainder steps
 	short        *shortcut // shorter body of the loop; nil if there is none
@@ -161,7 +166,30 @@ func translate(l *Loop) ([]byte, int) {
 	}
 	c.analyse()
 	c.prologue()
-	row := len(c.code)
+	row, end := len(c.code), func() {}
+	if c.abreast > 1 {
+		end = c.rowsAbreast()
+	}
+	c.row()
+	if n := c.addresses(); n <= MostPointers {
+		c.addImmediate(rows, -1)
+		last := c.jump(equal)
+		for i := range n {
+			c.addMemory(pointers[i], strides, int32(8*i))
+		}
+		c.jumpTo(row)
+		last()
+	}
+	end()
+	c.bytes(0xc5, 0xf8, 0x77, 0xc3) // VZEROUPPER and RET
+	for _, write := range c.later {
+		write()
+	}
+	return c.finish(), 64 * c.spilled
+}
+
+// row writes the loop over the elements of a row, or of several rows side by side.
+func (c *compiler) row() {
 	if !c.columns() {
 		c.beginFold()
 	}
@@ -173,7 +201,7 @@ func translate(l *Loop) ([]byte, int) {
 	c.compare(at, whole)
 	none := c.jump(aboveEqual)
 	again := len(c.code)
-	c.iterate(false)
+	c.eachRow(func() { c.iterate(false) })
 	c.addImmediate(at, int8(c.lanes))
 	c.compare(at, whole)
 	c.jumpBack(below, again)
@@ -181,7 +209,7 @@ func translate(l *Loop) ([]byte, int) {
 	if c.wide {
 		c.masks(maskTest, 0, tailMask, 0, register(tailMask))
 		done := c.jump(equal)
-		c.iterate(true)
+		c.eachRow(func() { c.iterate(true) })
 		done()
 	} else {
 		c.tailLoop()
@@ -189,20 +217,6 @@ func translate(l *Loop) ([]byte, int) {
 	if !c.columns() {
 		c.endFold()
 	}
-	if n := c.addresses(); n <= MostPointers {
-		c.addImmediate(rows, -1)
-		end := c.jump(equal)
-		for i := range n {
-			c.addMemory(pointers[i], strides, int32(8*i))
-		}
-		c.jumpTo(row)
-		end()
-	}
-	c.bytes(0xc5, 0xf8, 0x77, 0xc3) // VZEROUPPER and RET
-	for _, write := range c.later {
-		write()
-	}
-	return c.finish(), 64 * c.spilled
 }
 
 // prologue loads the addresses, the number of elements in whole vectors, and the mask of the
@@ -274,9 +288,12 @@ func (c *compiler) number(i int) int {
 // of an element there. If repeated is true, all elements of a row are at this address.
 func (c *compiler) address(i, size int, repeated bool) operand {
 	m := memory(spare, 0)
-	if i < directPointers || c.held() {
+	switch {
+	case c.rowAt > 0 && i < len(c.Loads):
+		m.base = c.pointerOf(i, c.rowAt)
+	case i < directPointers || c.held():
 		m.base = pointers[i]
-	} else {
+	default:
 		c.load(spare, regs, int32(8*c.number(i)))
 	}
 	if !repeated {
@@ -315,6 +332,9 @@ func (c *compiler) body(tail bool) {
 	}
 	for i := range c.mask {
 		c.mask[i] = free
+	}
+	if c.findsNaN() {
+		c.mask[nanMask] = taken
 	}
 	for i := range c.values {
 		v := &c.values[i]
@@ -456,7 +476,8 @@ func (c *compiler) hoist() {
 		busy += longTemporaries - temporaries
 	}
 	c.chooseTogether(busy)
-	room := c.registers - busy - c.countAccumulators()
+	c.chooseAbreast()
+	room := c.registers - busy - c.countAccumulators()*max(1, c.abreast)
 	for room > 0 && len(list) > 0 {
 		best := 0
 		for k, i := range list {

@@ -29,6 +29,9 @@ const (
 	floatNotLess                   = 0x15 // also true for NaN
 )
 
+// rangeOf has the immediates of floatRange. The sign is that of the result, so -0 is below +0.
+var rangeOf = map[FoldKind]byte{Max: 5, Min: 4}
+
 // emit writes the machine code of instruction i.
 func (c *compiler) emit(i int32, in expr.Instr) {
 	if c.values[i].root != i || c.inner[i] || !c.wide && c.emitAVX2(i, in) {

@@ -32,9 +32,10 @@ func (a *assembler) prefetch(op byte, src operand) {
 }
 
 // prefetches writes instructions that fetch the lines of a later iteration. A loop over columns
-// gets none, because it accesses rows that are far apart.
+// gets none, because it accesses rows that are far apart. A loop over rows side by side gets none,
+// because the lines ahead are those of the other rows.
 func (c *compiler) prefetches() {
-	if c.columns() || (c.AVX2 || c.AMD) && len(c.Stores) > 0 {
+	if c.columns() || len(c.sets) > 0 || (c.AVX2 || c.AMD) && len(c.Stores) > 0 {
 		return
 	}
 	ask := func(op byte, i, size int) {

@@ -1,0 +1,78 @@
+package tensor_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// TestPairwiseDistanceInOnePass compares distances of order 2 with the ops that they stand for.
+// Values, gradients, and gradients of gradients must have the same bits.
+func TestPairwiseDistanceInOnePass(t *testing.T) {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu, err := device.Open("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dev := range []device.Device{cpu, gpus[0]} {
+		for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
+			for i, dims := range [][]int{{3}, {5, 1}, {4, 7}, {64, 257}, {2, 3, 1024}, {2, 1500}, {4, 0}} {
+				tensor.Do(func(s *tensor.Scope) {
+					x, y, eps := s.Randn(dims...).Cast(typ), s.Randn(dims...).Cast(typ), 1e-6
+					if i == 2 { // distances of 0
+						y, eps = x.Clone(), 0
+					}
+					var bits [2][][]byte
+					for k := range 2 {
+						x, y := x.Detach().RequiresGrad(), y.Detach().RequiresGrad()
+						in := []*tensor.Tensor{x, y}
+						var z *tensor.Tensor
+						if k == 0 {
+							z = x.PairwiseDistance(y, 2, eps)
+						} else {
+							z = x.Sub(y).AddScalar(eps).Norm(2, -1)
+						}
+						list := append([]*tensor.Tensor{z}, tensor.Gradients(z.Mul(z).Sum(), in, tensor.RetainGraph())...)
+						first := tensor.Gradients(z.Mul(z).Sum(), in, tensor.CreateGraph())
+						list = append(append(list, first...), tensor.Gradients(first[0].Mul(first[1]).Sum(), in)...)
+						for _, v := range list {
+							bits[k] = append(bits[k], v.Detach().Bytes())
+						}
+					}
+					if !slices.EqualFunc(bits[0], bits[1], slices.Equal) {
+						t.Errorf("%v, %v, shape %v: the bits differ", dev.Name(), typ, dims)
+					}
+				}, tensor.On(dev), tensor.Seed(4))
+			}
+		}
+	}
+}
+
+// TestCosineSimilarityInOnePass compares cosines that need no gradient with those that do. Both
+// must have the same bits.
+func TestCosineSimilarityInOnePass(t *testing.T) {
+	cpu, err := device.Open("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
+		for _, dims := range [][]int{{3}, {5, 1}, {64, 257}, {2, 3, 1024}, {700, 30}, {2, 9000}, {2, 70000}, {4, 0}} {
+			tensor.Do(func(s *tensor.Scope) {
+				x, y := s.Randn(dims...).Cast(typ), s.Randn(dims...).Cast(typ)
+				for dim := range dims {
+					want := x.Detach().RequiresGrad().CosineSimilarity(y, dim, 1e-8).Detach()
+					if !slices.Equal(x.CosineSimilarity(y, dim, 1e-8).Bytes(), want.Bytes()) {
+						t.Errorf("%v, shape %v, dimension %d: the bits differ", typ, dims, dim)
+					}
+				}
+			}, tensor.On(cpu), tensor.Seed(4))
+		}
+	}
+}
