@@ -16,7 +16,9 @@ type direct[T float] struct {
 	// kernels for at most one vector of columns, and for at most two; the index is the number of
 	// rows
 	one, two []directKernel[T]
-	row      directKernel[T] // kernel for one row and rowVectors vectors of columns
+	// Kernels for at most half a vector of columns, or nil. Two halves take as long as one vector.
+	half []directKernel[T]
+	row  directKernel[T] // kernel for one row and rowVectors vectors of columns
 	// number of vectors of columns of the kernel row, and of columns up to which packing A would
 	// take about as long as the whole product, if its rows are contiguous
 	rowVectors, narrow int
@@ -195,6 +197,8 @@ func (d *direct[T]) block(at part, k0, kc int, a, b, c *operand[T], accumulate b
 	for j := 0; j < at.n; {
 		w, kernels := min(2*vector, at.n-j), d.two
 		switch {
+		case 2*w <= vector && d.half != nil:
+			kernels = d.half
 		case w <= vector:
 			kernels = d.one
 		case at.m == 1 && b.cs == 1 && at.n-j >= d.rowVectors*vector:
