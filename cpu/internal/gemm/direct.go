@@ -26,6 +26,9 @@ type direct[T float] struct {
 	// at most flatRows rows, the columns of A may be contiguous instead of its rows. If a number is
 	// 0, such products pack A.
 	tallRows, flatRows int
+	// If outer is true, an outer product of vectors is computed row by row. Its result is written
+	// in longer parts than those of tiles.
+	outer bool
 	// If the rows of A are a multiple of this number of elements apart, they share the sets of the
 	// first-level cache. A product with several panels of B then packs A. 0 means that none does.
 	crowded int
@@ -37,6 +40,7 @@ const (
 	// The number of rows of a task is a multiple of directRows, unless the columns are divided too.
 	directRows = 8
 	directWork = 1 << 18 // limit of the number of multiplications of one task
+	outerWork  = 1 << 15 // number of elements of an outer product in a task
 	rowVectors = 16      // number of vectors of columns of the kernel row
 	// If the rows of A are contiguous, and a product has at most panelRows rows and panelWork
 	// multiplications, each task handles one panel of B. It reads A in place. It packs the panel if
@@ -59,6 +63,8 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 	tall := d.tallRows > 0 && m >= d.tallRows && a.cs == 1
 	switch {
 	case m*n*k <= directWork:
+	case d.outer && k == 1 && b.cs == 1 && n >= d.rowVectors*d.vector:
+		rows = ceil(outerWork, n)
 	case d.crowds(m, n, n > widest, a):
 		return false
 	case a.cs == 1 && m > d.kern.height && m <= panelRows && n > widest && m*n*k <= panelWork && (b.cs != 1 || m*n*k <= placeWork):
@@ -201,7 +207,7 @@ func (d *direct[T]) block(at part, k0, kc int, a, b, c *operand[T], accumulate b
 			kernels = d.half
 		case w <= vector:
 			kernels = d.one
-		case at.m == 1 && b.cs == 1 && at.n-j >= d.rowVectors*vector:
+		case (at.m == 1 || d.outer && kc == 1) && b.cs == 1 && at.n-j >= d.rowVectors*vector:
 			w = d.rowVectors * vector
 		}
 		from, ldb := b.data[at.b+k0*b.rs+j*b.cs:], b.rs
@@ -210,6 +216,9 @@ func (d *direct[T]) block(at part, k0, kc int, a, b, c *operand[T], accumulate b
 			from, ldb = l.panel, d.kern.width
 		}
 		groups := ceil(at.m, len(kernels)-1)
+		if w > 2*vector {
+			groups = at.m
+		}
 		h, longer := at.m/groups, at.m%groups // so many groups have one more row than h
 		for i, x := 0, 0; x < groups; x++ {
 			n := h

@@ -8,7 +8,7 @@ func init() {
 	one32 := []directKernel[float32]{nil, direct1x1F32AVX2, direct2x1F32AVX2, direct3x1F32AVX2, direct4x1F32AVX2,
 		direct5x1F32AVX2, direct6x1F32AVX2, direct7x1F32AVX2, direct8x1F32AVX2}
 	k, l := kernels32["avx512"], kernels64["avx512"]
-	k.direct = (&direct[float32]{pool: &poolF32, kern: k, vector: 16, rowVectors: 16, narrow: 2, tallRows: 64, flatRows: 64, add: asm.AddF32, row: direct1x16F32AVX512,
+	k.direct = (&direct[float32]{pool: &poolF32, kern: k, vector: 16, rowVectors: 16, narrow: 2, tallRows: 64, flatRows: 64, outer: true, add: asm.AddF32, row: direct1x16F32AVX512,
 		one: []directKernel[float32]{nil, direct1x1F32AVX512, direct2x1F32AVX512, direct3x1F32AVX512, direct4x1F32AVX512,
 			direct5x1F32AVX512, direct6x1F32AVX512, direct7x1F32AVX512, direct8x1F32AVX512},
 		two: []directKernel[float32]{nil, direct1x2F32AVX512, direct2x2F32AVX512, direct3x2F32AVX512, direct4x2F32AVX512,

@@ -7,8 +7,17 @@ import (
 
 // groupLimit limits m, n and k of a group: the part of a product whose factors are packed at once.
 // If panels hold pairs, it limits the number of pairs along k. In float32 and bfloat16, the part of
-// B in a group has at most 16 MiB, and the part of A about as much.
+// B in a group has at most 16 MiB, and the part of A about as much, or twice as much with AVX-512.
 const groupLimit = 2048
+
+// rowLimit limits m of a group. With AVX-512 a group has more rows, so fewer groups pack the same
+// part of B.
+func (kern *kernel[E, T]) rowLimit() int {
+	if kern.vector == 64 {
+		return 2 * groupLimit
+	}
+	return groupLimit
+}
 
 // job is one product in the blocked algorithm, with its buffers of packed panels. Its methods pack
 // and tile are what the workers run.
@@ -113,8 +122,8 @@ func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T
 	j.fused = !j.inPlace && !j.byRows && m <= tilePanelsA*kern.height
 	for n0 := 0; n0 < n; n0 += groupLimit {
 		j.n0, j.ng = n0, min(groupLimit, n-n0)
-		for m0 := 0; m0 < m; m0 += groupLimit {
-			j.m0, j.mg = m0, min(groupLimit, m-m0)
+		for m0 := 0; m0 < m; m0 += kern.rowLimit() {
+			j.m0, j.mg = m0, min(kern.rowLimit(), m-m0)
 			j.to = target[T]{j.c, -m0, -n0}
 			if j.rounds && groupK < k {
 				j.sums = aligned(j.sums, j.mg*j.ng)
@@ -191,6 +200,7 @@ func (j *job[E, T]) run(par Parallel) {
 			j.tileB = ceil(j.tileB, 2)
 		}
 	}
+	j.tileB = ceil(j.panelsB, ceil(j.panelsB, j.tileB)) // about equal tasks
 	j.tilesB = ceil(j.panelsB, j.tileB)
 	par(ceil(j.panelsA, j.tileA)*j.tilesB, j.tileFn)
 }
