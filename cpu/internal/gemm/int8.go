@@ -48,10 +48,13 @@ const (
 	// greatest length of a block of k; a panel of B of this length stays in the first-level cache
 	int8Block = 1024
 	// number of rows of C in a task; a block of A with so many rows stays in the second-level cache
-	int8Rows   = 512
-	int8Cols   = 256 // number of columns of C in a task
-	int8Task   = 1 << 22
-	int8Height = 12 // greatest number of rows that a kernel computes at once
+	int8Rows = 512
+	int8Cols = 256 // number of columns of C in a task
+	int8Task = 1 << 22
+	// If rows of A are a multiple of so many bytes apart, they share the sets of the first-level
+	// cache, so they are packed.
+	crowdedInt8 = 2048
+	int8Height  = 12 // greatest number of rows that a kernel computes at once
 	// A product with fewer multiplications runs on the calling goroutine.
 	int8Parallel = 1 << 20
 )
@@ -204,6 +207,11 @@ func (j *int8Job) takeRows(l *int8Local, row, h, k0, kc int) {
 		}
 		return
 	}
+	if j.kern.flip != 0 && j.a.cs == 1 && h%4 == 0 && kc%4 == 0 && j.a.rs%crowdedInt8 != 0 {
+		l.a, l.aRow = src, j.a.rs
+		j.beginRows(l, h, kc)
+		return
+	}
 	// One more step than necessary: otherwise all rows would use the same sets of the cache.
 	l.aRow = (ceil(kc, int8Step) + 1) * int8Step
 	l.packed = aligned(l.packed, ceil(h, 4)*4*l.aRow)
@@ -227,10 +235,24 @@ func (j *int8Job) takeRows(l *int8Local, row, h, k0, kc int) {
 	}
 	clear(l.a[h*l.aRow:])
 	if j.kern.flip != 0 {
-		l.begin = aligned(l.begin, h+int8Height)
-		for r := range h {
-			l.begin[r] = -128 * j.kern.sum(l.a[r*l.aRow:][:l.aRow])
+		j.beginRows(l, h, kc)
+	}
+}
+
+// beginRows sets the numbers with which the sums of h rows of kc elements begin.
+func (j *int8Job) beginRows(l *int8Local, h, kc int) {
+	l.begin = aligned(l.begin, h+int8Height)
+	whole := kc - kc%int8Step
+	for r := range h {
+		row := l.a[r*l.aRow:][:kc]
+		var s int32
+		if whole > 0 {
+			s = j.kern.sum(row[:whole])
 		}
+		for _, x := range row[whole:] {
+			s += int32(x)
+		}
+		l.begin[r] = -128 * s
 	}
 }
 
