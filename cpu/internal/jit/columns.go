@@ -28,14 +28,14 @@ func (c *compiler) chooseTogether(busy int) {
 }
 
 // columnsTogether writes the loop over several vectors of columns at a time.
-func (c *compiler) columnsTogether() {
-	n := int8(c.together * c.lanes)
+func (c *compiler) columnsTogether(vectors int) {
+	n := int8(vectors * c.lanes)
 	c.addImmediate(at, n)
 	c.compare(whole, at)
 	none := c.jump(below)
 	again := len(c.code)
 	c.addImmediate(at, -n)
-	c.column(false, c.together)
+	c.column(false, vectors)
 	c.addImmediate(at, n)
 	c.addImmediate(at, n)
 	c.compare(whole, at)

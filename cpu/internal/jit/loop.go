@@ -165,8 +165,8 @@ func translate(l *Loop) ([]byte, int) {
 		c.beginFold()
 	}
 	c.zero(at)
-	if c.together > 1 {
-		c.columnsTogether()
+	for n := c.together; n > 1; n /= 2 {
+		c.columnsTogether(n)
 	}
 	c.unroll()
 	c.compare(at, whole)
