@@ -85,11 +85,16 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 	}
 	tasks := ceil(m, rows) * ceil(n, cols)
 	deep = deep && tasks < deepTasks
+	var l *local[T, T]
+	if tasks == 1 {
+		l = d.panel(k, &b)
+		defer d.release(l)
+	}
 	for x := range batch {
 		at := part{x * apart[0], x * apart[1], x * apart[2], m, n}
 		switch {
 		case tasks == 1:
-			d.part(at, k, &a, &b, &c, accumulate)
+			d.part(at, k, &a, &b, &c, accumulate, l)
 		case deep:
 			d.deep(par, at, k, a, b, c, accumulate)
 		default:
@@ -163,13 +168,14 @@ func (j *directJob[T]) part(i int) (p part, row, col int) {
 
 func (j *directJob[T]) runPart(i int) {
 	p, _, _ := j.part(i)
-	j.d.part(p, j.k, &j.a, &j.b, &j.c, j.accumulate)
+	l := j.d.panel(j.k, &j.b)
+	defer j.d.release(l)
+	j.d.part(p, j.k, &j.a, &j.b, &j.c, j.accumulate, l)
 }
 
-// part computes a part of a product on the calling goroutine.
-func (d *direct[T]) part(at part, k int, a, b, c *operand[T], accumulate bool) {
-	l := d.panel(k, b)
-	defer d.release(l)
+// part computes a part of a product on the calling goroutine. l is the memory that [direct.panel]
+// returns.
+func (d *direct[T]) part(at part, k int, a, b, c *operand[T], accumulate bool, l *local[T, T]) {
 	block := d.kern.blockOf(k)
 	for k0 := 0; k0 < k; k0 += block {
 		d.block(at, k0, min(block, k-k0), a, b, c, accumulate || k0 > 0, l)
