@@ -117,7 +117,7 @@ func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T
 	j.block = kern.blockOf(k)
 	groupK := max(1, groupLimit/kern.steps(j.block)) * j.block
 	few := m <= kern.height
-	j.byRows = !few && n*k <= placeLimit && !kern.pairs
+	j.byRows = !few && n*k <= placeLimit && (!kern.pairs || m*n*k >= pairsWork)
 	j.inPlace = b.cs == 1 && (few || j.byRows) && !kern.pairs
 	j.fused = !j.inPlace && !j.byRows && m <= tilePanelsA*kern.height
 	for n0 := 0; n0 < n; n0 += groupLimit {
@@ -151,6 +151,7 @@ const (
 	// use all of it for each panel of A.
 	placeLimit = 1 << 16
 	rowsWork   = 1 << 18 // number of multiplications that a task of rows should have
+	pairsWork  = 1 << 22 // least number of multiplications for tasks of rows, if panels hold pairs
 	// If A has at most togetherRows rows, and B is large with contiguous rows, the panels of pairs
 	// in a task are packed together, packRows elements of k at a time. A task then reads a long
 	// part of each row of B, which the processor prefetches. Panels of float32 gain nothing.
