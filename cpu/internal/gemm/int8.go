@@ -139,7 +139,11 @@ func (j *int8Job) run(par Parallel) {
 		j.block = ceil(ceil(j.k, ceil(j.k, int8Block)), int8Step) * int8Step
 	}
 	j.rows, j.cols = min(int8Rows, j.m), min(int8Cols, ceil(j.n, int8Width)*int8Width)
-	for ceil(j.m, j.rows)*ceil(j.n, j.cols) < minTasks && j.rows*j.cols*j.k > int8Task {
+	tasks := minTasks
+	if j.readsRows() { // more tasks pack no more, and the workers finish together
+		tasks *= 4
+	}
+	for ceil(j.m, j.rows)*ceil(j.n, j.cols) < tasks && j.rows*j.cols*j.k > int8Task {
 		if j.cols > int8Width {
 			j.cols = ceil(j.cols/2, int8Width) * int8Width
 		} else if j.rows > int8Width {
@@ -190,6 +194,11 @@ func (j *int8Job) task(i int) {
 	l.a = nil
 }
 
+// readsRows reports whether VPDPBUSD reads rows of A in place, if their number and length allow it.
+func (j *int8Job) readsRows() bool {
+	return j.kern.flip != 0 && j.a.cs == 1 && j.a.rs%crowdedInt8 != 0
+}
+
 // takeRows sets l.a to h rows of a block of A. It packs the rows, unless the kernel reads them in
 // place. Packed rows are followed by zeros up to a whole step, and by rows up to a multiple of
 // four.
@@ -207,7 +216,7 @@ func (j *int8Job) takeRows(l *int8Local, row, h, k0, kc int) {
 		}
 		return
 	}
-	if j.kern.flip != 0 && j.a.cs == 1 && h%4 == 0 && kc%4 == 0 && j.a.rs%crowdedInt8 != 0 {
+	if j.readsRows() && h%4 == 0 && kc%4 == 0 {
 		l.a, l.aRow = src, j.a.rs
 		j.beginRows(l, h, kc)
 		return
