@@ -212,9 +212,23 @@ func (t *attentionGradTask) products(w *attentionWorker, g []float32, gs, gc int
 		for k := range at {
 			at[k] = min(i+k, c.rows-1)
 		}
-		for j := range t.values {
-			for k, i := range at {
-				sum[k] += float64(g[i*gs+j*gc]) * float64(y[i*ys+j*yc])
+		if gc == 1 && yc == 1 && t.values > 0 {
+			n := t.values
+			g0, g1, g2, g3 := g[at[0]*gs:][:n], g[at[1]*gs:][:n], g[at[2]*gs:][:n], g[at[3]*gs:][:n]
+			y0, y1, y2, y3 := y[at[0]*ys:][:n], y[at[1]*ys:][:n], y[at[2]*ys:][:n], y[at[3]*ys:][:n]
+			var s0, s1, s2, s3 float64
+			for j := range n {
+				s0 += float64(g0[j]) * float64(y0[j])
+				s1 += float64(g1[j]) * float64(y1[j])
+				s2 += float64(g2[j]) * float64(y2[j])
+				s3 += float64(g3[j]) * float64(y3[j])
+			}
+			sum = [4]float64{s0, s1, s2, s3}
+		} else {
+			for j := range t.values {
+				for k, i := range at {
+					sum[k] += float64(g[i*gs+j*gc]) * float64(y[i*ys+j*yc])
+				}
 			}
 		}
 		for k, i := range at {

@@ -20,6 +20,8 @@ type access struct {
 	stride [shape.MaxRank]int
 	inner  int  // stride of the innermost dimension in bytes
 	dense  bool // the elements are contiguous in the order in which the loop reads them
+	// number of elements in each contiguous part, which begins at a multiple of this number
+	run int
 }
 
 // binding connects a plan with its operands. All workers of one call share it. Elements are
@@ -157,12 +159,15 @@ func sized(a []access, n int) []access {
 func (b *binding) cacheStrides(a *access) {
 	a.inner = a.stride[b.rank-1]
 	p := a.size
-	a.dense = true
+	a.dense, a.run = true, 1
 	for k := b.rank - 1; k >= 0; k-- {
 		if a.stride[k] != p && b.dims[k] != 1 {
 			a.dense = false
 		}
 		p *= b.dims[k]
+		if a.dense {
+			a.run *= b.dims[k]
+		}
 	}
 }
 
@@ -327,18 +332,26 @@ func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) un
 	}
 	src := unsafe.Add(a.base, a.offset(c, b.rank))
 	in := b.rank - 1
+	if n <= a.run && n <= a.run-p%a.run {
+		return src
+	}
 	if n <= b.dims[in]-c[in] {
-		if a.inner == a.size {
-			return src
-		}
 		gather(space, src, a.size, a.inner, n)
 		return space
 	}
 	cc := *c
 	dst := space
+	loop, words := rowsLoop(b.dims[in], a.size, a.inner)
 	for {
 		m := min(n, b.dims[in]-cc[in])
-		gather(dst, src, a.size, a.inner, m)
+		if rows := min(n/b.dims[in], b.dims[in-1]-cc[in-1]); loop != nil && cc[in] == 0 && rows > 1 {
+			m = rows * b.dims[in]
+			copyRuns(loop, dst, src, words, b.dims[in]*a.size, a.stride[in-1], rows)
+			src = unsafe.Add(src, (rows-1)*a.stride[in-1])
+			cc[in-1] += rows - 1
+		} else {
+			gather(dst, src, a.size, a.inner, m)
+		}
 		if n -= m; n == 0 {
 			return space
 		}

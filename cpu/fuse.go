@@ -418,41 +418,75 @@ func (b *binding) runLoop(lo, hi int) {
 	for k := in - 2; k >= 0; k-- {
 		c[k], q = q%b.dims[k], q/b.dims[k]
 	}
-	for u := lo; u < hi; u++ {
+	address := func(a *access, reg int) {
+		r.reg[reg] = unsafe.Add(a.base, a.offset(&c, b.rank))
+		if in > 0 {
+			r.strides = append(r.strides, a.stride[in-1])
+		}
+		if hi-lo > 1 {
+			r.jumps = b.appendJumps(r.jumps, a)
+		}
+	}
+	r.jumps = r.jumps[:0]
+	for i := range l.Loads {
+		address(b.loaded(l, i), l.Loads[i].Reg)
+	}
+	for k := range b.outs {
+		address(&b.outs[k], l.Stores[k].Reg)
+	}
+	for u := lo; ; {
 		rows := 1
 		if in > 0 {
 			rows = min(b.rows, b.dims[in-1]-c[in-1])
 		}
+		b.loop.Run(r.reg, r.strides, min(b.cols, b.dims[in]-c[in]), rows)
+		if u++; u == hi {
+			break
+		}
+		at := b.nextUnit(&c)
 		for i := range l.Loads {
-			a := b.loaded(l, i)
-			r.reg[l.Loads[i].Reg] = unsafe.Add(a.base, a.offset(&c, b.rank))
-			if u == lo && in > 0 {
-				r.strides = append(r.strides, a.stride[in-1])
-			}
+			r.reg[l.Loads[i].Reg] = unsafe.Add(r.reg[l.Loads[i].Reg], r.jumps[at])
+			at += b.rank
 		}
 		for k := range b.outs {
-			a := &b.outs[k]
-			r.reg[l.Stores[k].Reg] = unsafe.Add(a.base, a.offset(&c, b.rank))
-			if u == lo && in > 0 {
-				r.strides = append(r.strides, a.stride[in-1])
-			}
+			r.reg[l.Stores[k].Reg] = unsafe.Add(r.reg[l.Stores[k].Reg], r.jumps[at])
+			at += b.rank
 		}
-		b.loop.Run(r.reg, r.strides, min(b.cols, b.dims[in]-c[in]), rows)
-		b.nextUnit(&c)
 	}
 	b.end(r)
 }
 
-// nextUnit moves c from the first element of a unit to that of the next. Divisions would take as
-// long as a short unit does.
-func (b *binding) nextUnit(c *cursor) {
+// appendJumps appends, for each dimension, the distance in bytes from the first element of a unit
+// to that of the next, if the next unit is one step further in this dimension.
+func (b *binding) appendJumps(jumps []int, a *access) []int {
+	n, back := len(jumps), 0
+	jumps = slices.Grow(jumps, b.rank)[:n+b.rank]
+	for k := b.rank - 1; k >= 0; k-- {
+		step := 1
+		switch k {
+		case b.rank - 1:
+			step = b.cols
+		case b.rank - 2:
+			step = b.rows
+		}
+		jumps[n+k] = step*a.stride[k] - back
+		back += (b.dims[k] - 1) / step * step * a.stride[k]
+	}
+	return jumps
+}
+
+// nextUnit moves c from the first element of a unit to that of the next. It returns the dimension
+// in which this is a step forward. Divisions would take as long as a short unit does.
+func (b *binding) nextUnit(c *cursor) int {
 	in := b.rank - 1
 	if c[in] += b.cols; c[in] < b.dims[in] || in == 0 {
-		return
+		return in
 	}
 	c[in], c[in-1] = 0, c[in-1]+b.rows
-	for k := in - 1; k > 0 && c[k] >= b.dims[k]; k-- {
+	k := in - 1
+	for ; k > 0 && c[k] >= b.dims[k]; k-- {
 		c[k] = 0
 		c[k-1]++
 	}
+	return k
 }

@@ -428,6 +428,7 @@ type runner struct {
 	stage unsafe.Pointer
 	// distances in bytes between rows, for a loop over rows: one for each load and each result
 	strides []int
+	jumps   []int // for each load and each result, what appendJumps appends
 }
 
 func (pl *plan) newRunner() *runner {

@@ -33,15 +33,23 @@ func (f addProductFunc) Forward(c *Context, in []*Tensor) *Tensor {
 func (f addProductFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	grads := make([]*Tensor, 3)
 	if c.Needs(0) {
-		grads[0] = g.MulScalar(f.beta).sumTo(c.n.operands[0].shape)
+		grads[0] = g.scaled(f.beta).sumTo(c.n.operands[0].shape)
 	}
 	if c.Needs(1) {
-		grads[1] = g.MatMul(c.Saved(1).T()).MulScalar(f.alpha)
+		grads[1] = g.MatMul(c.Saved(1).T()).scaled(f.alpha)
 	}
 	if c.Needs(2) {
-		grads[2] = c.Saved(0).T().MatMul(g).MulScalar(f.alpha)
+		grads[2] = c.Saved(0).T().MatMul(g).scaled(f.alpha)
 	}
 	return grads
+}
+
+// scaled returns v·x, or x itself if v is 1.
+func (x *Tensor) scaled(v float64) *Tensor {
+	if v == 1 {
+		return x
+	}
+	return x.MulScalar(v)
 }
 
 func vectors(op string, x, y *Tensor) {

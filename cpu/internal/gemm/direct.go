@@ -16,7 +16,9 @@ type direct[T float] struct {
 	// kernels for at most one vector of columns, and for at most two; the index is the number of
 	// rows
 	one, two []directKernel[T]
-	row      directKernel[T] // kernel for one row and rowVectors vectors of columns
+	// Kernels for at most half a vector of columns, or nil. Two halves take as long as one vector.
+	half []directKernel[T]
+	row  directKernel[T] // kernel for one row and rowVectors vectors of columns
 	// number of vectors of columns of the kernel row, and of columns up to which packing A would
 	// take about as long as the whole product, if its rows are contiguous
 	rowVectors, narrow int
@@ -24,6 +26,9 @@ type direct[T float] struct {
 	// at most flatRows rows, the columns of A may be contiguous instead of its rows. If a number is
 	// 0, such products pack A.
 	tallRows, flatRows int
+	// If outer is true, an outer product of vectors is computed row by row. Its result is written
+	// in longer parts than those of tiles.
+	outer bool
 	// If the rows of A are a multiple of this number of elements apart, they share the sets of the
 	// first-level cache. A product with several panels of B then packs A. 0 means that none does.
 	crowded int
@@ -35,6 +40,7 @@ const (
 	// The number of rows of a task is a multiple of directRows, unless the columns are divided too.
 	directRows = 8
 	directWork = 1 << 18 // limit of the number of multiplications of one task
+	outerWork  = 1 << 15 // number of elements of an outer product in a task
 	rowVectors = 16      // number of vectors of columns of the kernel row
 	// If the rows of A are contiguous, and a product has at most panelRows rows and panelWork
 	// multiplications, each task handles one panel of B. It reads A in place. It packs the panel if
@@ -57,6 +63,8 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 	tall := d.tallRows > 0 && m >= d.tallRows && a.cs == 1
 	switch {
 	case m*n*k <= directWork:
+	case d.outer && k == 1 && b.cs == 1 && n >= d.rowVectors*d.vector:
+		rows = ceil(outerWork, n)
 	case d.crowds(m, n, n > widest, a):
 		return false
 	case a.cs == 1 && m > d.kern.height && m <= panelRows && n > widest && m*n*k <= panelWork && (b.cs != 1 || m*n*k <= placeWork):
@@ -77,11 +85,16 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 	}
 	tasks := ceil(m, rows) * ceil(n, cols)
 	deep = deep && tasks < deepTasks
+	var l *local[T, T]
+	if tasks == 1 {
+		l = d.panel(k, &b)
+		defer d.release(l)
+	}
 	for x := range batch {
 		at := part{x * apart[0], x * apart[1], x * apart[2], m, n}
 		switch {
 		case tasks == 1:
-			d.part(at, k, &a, &b, &c, accumulate)
+			d.part(at, k, &a, &b, &c, accumulate, l)
 		case deep:
 			d.deep(par, at, k, a, b, c, accumulate)
 		default:
@@ -155,13 +168,14 @@ func (j *directJob[T]) part(i int) (p part, row, col int) {
 
 func (j *directJob[T]) runPart(i int) {
 	p, _, _ := j.part(i)
-	j.d.part(p, j.k, &j.a, &j.b, &j.c, j.accumulate)
+	l := j.d.panel(j.k, &j.b)
+	defer j.d.release(l)
+	j.d.part(p, j.k, &j.a, &j.b, &j.c, j.accumulate, l)
 }
 
-// part computes a part of a product on the calling goroutine.
-func (d *direct[T]) part(at part, k int, a, b, c *operand[T], accumulate bool) {
-	l := d.panel(k, b)
-	defer d.release(l)
+// part computes a part of a product on the calling goroutine. l is the memory that [direct.panel]
+// returns.
+func (d *direct[T]) part(at part, k int, a, b, c *operand[T], accumulate bool, l *local[T, T]) {
 	block := d.kern.blockOf(k)
 	for k0 := 0; k0 < k; k0 += block {
 		d.block(at, k0, min(block, k-k0), a, b, c, accumulate || k0 > 0, l)
@@ -195,9 +209,11 @@ func (d *direct[T]) block(at part, k0, kc int, a, b, c *operand[T], accumulate b
 	for j := 0; j < at.n; {
 		w, kernels := min(2*vector, at.n-j), d.two
 		switch {
+		case 2*w <= vector && d.half != nil:
+			kernels = d.half
 		case w <= vector:
 			kernels = d.one
-		case at.m == 1 && b.cs == 1 && at.n-j >= d.rowVectors*vector:
+		case (at.m == 1 || d.outer && kc == 1) && b.cs == 1 && at.n-j >= d.rowVectors*vector:
 			w = d.rowVectors * vector
 		}
 		from, ldb := b.data[at.b+k0*b.rs+j*b.cs:], b.rs
@@ -206,6 +222,9 @@ func (d *direct[T]) block(at part, k0, kc int, a, b, c *operand[T], accumulate b
 			from, ldb = l.panel, d.kern.width
 		}
 		groups := ceil(at.m, len(kernels)-1)
+		if w > 2*vector {
+			groups = at.m
+		}
 		h, longer := at.m/groups, at.m%groups // so many groups have one more row than h
 		for i, x := 0, 0; x < groups; x++ {
 			n := h

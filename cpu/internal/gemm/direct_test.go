@@ -43,6 +43,9 @@ func testDirect[T float](t *testing.T, multiply func(batch int, apart [3]int, m,
 		if i%40 == 11 { // narrow products, whose factors may have contiguous columns
 			m, n, k = 1+r.IntN(200), 1+r.IntN(32), 100+r.IntN(700)
 		}
+		if i%40 == 15 { // outer products, written row by row
+			m, n, k = 1+r.IntN(200), 200+r.IntN(700), 1
+		}
 		whole := func(rows, cols int) matrix[T] { return newMatrix[T](r, batch*rows, cols, r.IntN(2)*2) }
 		a, b, c := whole(m, k), whole(k, n), whole(m, n)
 		if r.IntN(3) == 0 { // the columns of B are contiguous

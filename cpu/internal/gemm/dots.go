@@ -22,12 +22,28 @@ const dotWork = 1 << 15 // number of elements of B in a task
 
 // dotTask runs task i, which handles tileB columns of B.
 func (j *job[E, T]) dotTask(pool *pool[E, T], i int) {
-	kern := j.kern
 	l := pool.local()
 	defer pool.locals.Put(l)
-	last := min((i+1)*j.tileB, j.n)
-	q := i * j.tileB
-	if n := (last - q) &^ 3; n > 0 && kern.rowDots != nil && j.m == 1 && j.c.cs == 1 && !j.rounds && !j.accumulate {
+	j.dotColumns(l, i*j.tileB, min((i+1)*j.tileB, j.n))
+}
+
+// dotBatch computes a batch of products as dots does, one after the other.
+func dotBatch[E factor, T float](pool *pool[E, T], kern *kernel[E, T], batch int, apart [3]int, m, n, k int, a, b operand[E], c *result[T]) {
+	j, l := pool.get(), pool.local()
+	j.kern, j.m, j.n, j.k, j.a, j.b, j.result = kern, m, n, k, a, b, *c
+	for i := range batch {
+		j.a.data, j.b.data, j.c.data = a.data[i*apart[0]:], b.data[i*apart[1]:], c.c.data[i*apart[2]:]
+		j.dotColumns(l, 0, n)
+	}
+	pool.locals.Put(l)
+	pool.put(j)
+}
+
+// dotColumns computes the columns q to last-1.
+func (j *job[E, T]) dotColumns(l *local[E, T], q, last int) {
+	kern := j.kern
+	inPlace := j.m == 1 && j.c.cs == 1 && !j.rounds && !j.accumulate
+	if n := (last - q) &^ 3; n > 0 && kern.rowDots != nil && inPlace {
 		kern.rowDots(j.k, &j.a.data[0], &j.b.data[q*j.b.cs], j.b.cs, n, &j.c.data[q])
 		q += n
 	}
@@ -41,6 +57,11 @@ func (j *job[E, T]) dotTask(pool *pool[E, T], i int) {
 		b, next := &j.b.data[q*j.b.cs], q+w
 		if next+w > j.n {
 			next = q
+		}
+		if inPlace {
+			kernels[1](j.k, &j.a.data[0], j.a.rs, b, j.b.cs, &j.b.data[next*j.b.cs], &j.c.data[q])
+			q += w
+			continue
 		}
 		for r := 0; r < j.m; r += dotRows {
 			h := min(dotRows, j.m-r)

@@ -178,6 +178,10 @@ func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kern
 		kern.direct(par, batch, apart, m, n, k, a, b, c.c, c.accumulate) {
 		return
 	}
+	if few && !simple && !tiled && batch > 1 {
+		dotBatch(pool, kern, batch, apart, m, n, k, a, b, &c)
+		return
+	}
 	for i := range batch {
 		if i > 0 {
 			a, b, c.c = a.last(2, apart[0]), b.last(2, apart[1]), c.c.last(2, apart[2])

@@ -48,10 +48,13 @@ const (
 	// greatest length of a block of k; a panel of B of this length stays in the first-level cache
 	int8Block = 1024
 	// number of rows of C in a task; a block of A with so many rows stays in the second-level cache
-	int8Rows   = 512
-	int8Cols   = 256 // number of columns of C in a task
-	int8Task   = 1 << 22
-	int8Height = 12 // greatest number of rows that a kernel computes at once
+	int8Rows = 512
+	int8Cols = 256 // number of columns of C in a task
+	int8Task = 1 << 22
+	// If rows of A are a multiple of so many bytes apart, they share the sets of the first-level
+	// cache, so they are packed.
+	crowdedInt8 = 2048
+	int8Height  = 12 // greatest number of rows that a kernel computes at once
 	// A product with fewer multiplications runs on the calling goroutine.
 	int8Parallel = 1 << 20
 )
@@ -136,7 +139,11 @@ func (j *int8Job) run(par Parallel) {
 		j.block = ceil(ceil(j.k, ceil(j.k, int8Block)), int8Step) * int8Step
 	}
 	j.rows, j.cols = min(int8Rows, j.m), min(int8Cols, ceil(j.n, int8Width)*int8Width)
-	for ceil(j.m, j.rows)*ceil(j.n, j.cols) < minTasks && j.rows*j.cols*j.k > int8Task {
+	tasks := minTasks
+	if j.readsRows() { // more tasks pack no more, and the workers finish together
+		tasks *= 4
+	}
+	for ceil(j.m, j.rows)*ceil(j.n, j.cols) < tasks && j.rows*j.cols*j.k > int8Task {
 		if j.cols > int8Width {
 			j.cols = ceil(j.cols/2, int8Width) * int8Width
 		} else if j.rows > int8Width {
@@ -187,6 +194,11 @@ func (j *int8Job) task(i int) {
 	l.a = nil
 }
 
+// readsRows reports whether VPDPBUSD reads rows of A in place, if their number and length allow it.
+func (j *int8Job) readsRows() bool {
+	return j.kern.flip != 0 && j.a.cs == 1 && j.a.rs%crowdedInt8 != 0
+}
+
 // takeRows sets l.a to h rows of a block of A. It packs the rows, unless the kernel reads them in
 // place. Packed rows are followed by zeros up to a whole step, and by rows up to a multiple of
 // four.
@@ -202,6 +214,11 @@ func (j *int8Job) takeRows(l *int8Local, row, h, k0, kc int) {
 				clear(to[n:])
 			}
 		}
+		return
+	}
+	if j.readsRows() && h%4 == 0 && kc%4 == 0 {
+		l.a, l.aRow = src, j.a.rs
+		j.beginRows(l, h, kc)
 		return
 	}
 	// One more step than necessary: otherwise all rows would use the same sets of the cache.
@@ -227,10 +244,24 @@ func (j *int8Job) takeRows(l *int8Local, row, h, k0, kc int) {
 	}
 	clear(l.a[h*l.aRow:])
 	if j.kern.flip != 0 {
-		l.begin = aligned(l.begin, h+int8Height)
-		for r := range h {
-			l.begin[r] = -128 * j.kern.sum(l.a[r*l.aRow:][:l.aRow])
+		j.beginRows(l, h, kc)
+	}
+}
+
+// beginRows sets the numbers with which the sums of h rows of kc elements begin.
+func (j *int8Job) beginRows(l *int8Local, h, kc int) {
+	l.begin = aligned(l.begin, h+int8Height)
+	whole := kc - kc%int8Step
+	for r := range h {
+		row := l.a[r*l.aRow:][:kc]
+		var s int32
+		if whole > 0 {
+			s = j.kern.sum(row[:whole])
 		}
+		for _, x := range row[whole:] {
+			s += int32(x)
+		}
+		l.begin[r] = -128 * s
 	}
 }
 

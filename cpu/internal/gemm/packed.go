@@ -7,8 +7,17 @@ import (
 
 // groupLimit limits m, n and k of a group: the part of a product whose factors are packed at once.
 // If panels hold pairs, it limits the number of pairs along k. In float32 and bfloat16, the part of
-// B in a group has at most 16 MiB, and the part of A about as much.
+// B in a group has at most 16 MiB, and the part of A about as much, or twice as much with AVX-512.
 const groupLimit = 2048
+
+// rowLimit limits m of a group. With AVX-512 a group has more rows, so fewer groups pack the same
+// part of B.
+func (kern *kernel[E, T]) rowLimit() int {
+	if kern.vector == 64 {
+		return 2 * groupLimit
+	}
+	return groupLimit
+}
 
 // job is one product in the blocked algorithm, with its buffers of packed panels. Its methods pack
 // and tile are what the workers run.
@@ -108,13 +117,13 @@ func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T
 	j.block = kern.blockOf(k)
 	groupK := max(1, groupLimit/kern.steps(j.block)) * j.block
 	few := m <= kern.height
-	j.byRows = !few && n*k <= placeLimit && !kern.pairs
+	j.byRows = !few && n*k <= placeLimit && (!kern.pairs || m*n*k >= pairsWork)
 	j.inPlace = b.cs == 1 && (few || j.byRows) && !kern.pairs
 	j.fused = !j.inPlace && !j.byRows && m <= tilePanelsA*kern.height
 	for n0 := 0; n0 < n; n0 += groupLimit {
 		j.n0, j.ng = n0, min(groupLimit, n-n0)
-		for m0 := 0; m0 < m; m0 += groupLimit {
-			j.m0, j.mg = m0, min(groupLimit, m-m0)
+		for m0 := 0; m0 < m; m0 += kern.rowLimit() {
+			j.m0, j.mg = m0, min(kern.rowLimit(), m-m0)
 			j.to = target[T]{j.c, -m0, -n0}
 			if j.rounds && groupK < k {
 				j.sums = aligned(j.sums, j.mg*j.ng)
@@ -142,6 +151,7 @@ const (
 	// use all of it for each panel of A.
 	placeLimit = 1 << 16
 	rowsWork   = 1 << 18 // number of multiplications that a task of rows should have
+	pairsWork  = 1 << 22 // least number of multiplications for tasks of rows, if panels hold pairs
 	// If A has at most togetherRows rows, and B is large with contiguous rows, the panels of pairs
 	// in a task are packed together, packRows elements of k at a time. A task then reads a long
 	// part of each row of B, which the processor prefetches. Panels of float32 gain nothing.
@@ -191,6 +201,7 @@ func (j *job[E, T]) run(par Parallel) {
 			j.tileB = ceil(j.tileB, 2)
 		}
 	}
+	j.tileB = ceil(j.panelsB, ceil(j.panelsB, j.tileB)) // about equal tasks
 	j.tilesB = ceil(j.panelsB, j.tileB)
 	par(ceil(j.panelsA, j.tileA)*j.tilesB, j.tileFn)
 }

@@ -12,8 +12,8 @@ func (c *compiler) holdSteps() {
 	}
 }
 
-// These limits hold for a loop for AVX2 that goes down several vectors of columns together. One sum
-// alone would wait for the latency of its additions.
+// These limits hold for a loop that goes down several vectors of columns together. One sum alone
+// would wait for the latency of its additions.
 const (
 	mostTogether   = 4  // vectors of columns
 	shortStepCount = 16 // instructions of the loop
@@ -22,21 +22,22 @@ const (
 // chooseTogether decides how many vectors of columns the loop goes down together, of which each
 // needs an accumulator. The other values occupy up to busy vector registers.
 func (c *compiler) chooseTogether(busy int) {
-	if c.columns() && !c.wide && len(c.Steps) <= shortStepCount {
+	if c.columns() && len(c.Steps) <= shortStepCount {
 		c.together = max(1, min(mostTogether, c.registers-busy))
 	}
 }
 
 // columnsTogether writes the loop over several vectors of columns at a time.
-func (c *compiler) columnsTogether() {
-	n := int8(c.together * c.lanes)
+func (c *compiler) columnsTogether(vectors int) {
+	n := int8(vectors * c.lanes)
 	c.addImmediate(at, n)
 	c.compare(whole, at)
 	none := c.jump(below)
 	again := len(c.code)
 	c.addImmediate(at, -n)
-	c.column(false, c.together)
-	c.addImmediate(at, 2*n)
+	c.column(false, vectors)
+	c.addImmediate(at, n)
+	c.addImmediate(at, n)
 	c.compare(whole, at)
 	c.jumpBack(aboveEqual, again)
 	none()

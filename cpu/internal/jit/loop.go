@@ -194,8 +194,8 @@ func (c *compiler) row() {
 		c.beginFold()
 	}
 	c.zero(at)
-	if c.together > 1 {
-		c.columnsTogether()
+	for n := c.together; n > 1; n /= 2 {
+		c.columnsTogether(n)
 	}
 	c.unroll()
 	c.compare(at, whole)
