@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"sync"
 	"unsafe"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -14,7 +15,8 @@ type blendTask struct {
 	to, of, inner int // sizes of the axis in the result and in the operand, and elements of a row
 	// number of rows with the same position of the axis that a formula computes together
 	group int
-	taps  []blendTap
+	tap   [2]blendTap
+	taps  []blendTap // a part of tap
 	// if rows have one element: a function that computes units, and the number of parts of a line
 	lines func(t *blendTask, lo, hi int)
 	parts int
@@ -33,23 +35,36 @@ const (
 	linesTogether = 4
 )
 
+// blendTasks keeps used tasks for reuse.
+var blendTasks = sync.Pool{New: func() any { return new(blendTask) }}
+
+// recycle keeps t for reuse, without the memory of tensors.
+func (t *blendTask) recycle() {
+	t.Blend = nil
+	for k := range t.tap {
+		t.tap[k] = blendTap{first: t.tap[k].first[:0]}
+	}
+	blendTasks.Put(t)
+}
+
 // blend runs o. If an index is outside the axis, it returns an error and computes nothing.
 func (d *Device) blend(o *device.Blend) error {
 	if o.Out.Size() == 0 {
 		return nil
 	}
 	n, m := o.Axes()
-	t := &blendTask{Blend: o, to: o.Out.Shape.At(1), of: o.X.Shape.At(1), inner: o.Out.Shape.At(2), lines: blendLines[float32]}
+	t := blendTasks.Get().(*blendTask)
+	defer t.recycle()
+	t.Blend, t.to, t.of, t.inner, t.lines = o, o.Out.Shape.At(1), o.X.Shape.At(1), o.Out.Shape.At(2), blendLines[float32]
 	if o.X.Type == dtype.F64 {
 		t.lines = blendLines[float64]
 	}
-	for k := range o.Index.Shape.At(0) {
-		tap := blendTap{index: at[int64](unsafe.Add(pointer(&o.Index), 8*k*m), m)}
+	t.taps = t.tap[:o.Index.Shape.At(0)]
+	for k := range t.taps {
+		tap := &t.taps[k]
+		tap.index = at[int64](unsafe.Add(pointer(&o.Index), 8*k*m), m)
 		if !o.Weight.Absent() {
 			tap.weight = unsafe.Add(pointer(&o.Weight), k*m*o.X.Type.Size())
-		}
-		if o.Back {
-			tap.first = make([]int, 0, n+1)
 		}
 		for j, p := range tap.index {
 			if uint64(p) >= uint64(n) || o.Back && int(p) < len(tap.first)-1 {
@@ -62,7 +77,6 @@ func (d *Device) blend(o *device.Blend) error {
 		for o.Back && len(tap.first) <= n {
 			tap.first = append(tap.first, m)
 		}
-		t.taps = append(t.taps, tap)
 	}
 	outer := o.Out.Shape.At(0)
 	if t.inner == 1 {
