@@ -17,9 +17,9 @@ type blendTask struct {
 	group int
 	tap   [2]blendTap
 	taps  []blendTap // a part of tap
-	// if rows have one element: a function that computes units, and the number of parts of a line
-	lines func(t *blendTask, lo, hi int)
-	parts int
+	parts int        // number of parts of a line, if rows have one element
+	// function that computes units of short rows; nil if rows are long
+	direct func(t *blendTask, lo, hi int)
 }
 
 type blendTap struct {
@@ -55,9 +55,18 @@ func (d *Device) blend(o *device.Blend) error {
 	n, m := o.Axes()
 	t := blendTasks.Get().(*blendTask)
 	defer t.recycle()
-	t.Blend, t.to, t.of, t.inner, t.lines = o, o.Out.Shape.At(1), o.X.Shape.At(1), o.Out.Shape.At(2), blendLines[float32]
-	if o.X.Type == dtype.F64 {
-		t.lines = blendLines[float64]
+	t.Blend, t.to, t.of, t.inner = o, o.Out.Shape.At(1), o.X.Shape.At(1), o.Out.Shape.At(2)
+	switch single := o.X.Type == dtype.F32; {
+	case t.inner >= shortestRow:
+		t.direct = nil
+	case t.inner == 1 && single:
+		t.direct = blendLines[float32]
+	case t.inner == 1:
+		t.direct = blendLines[float64]
+	case single:
+		t.direct = blendShort[float32]
+	default:
+		t.direct = blendShort[float64]
 	}
 	t.taps = t.tap[:o.Index.Shape.At(0)]
 	for k := range t.taps {
@@ -84,7 +93,9 @@ func (d *Device) blend(o *device.Blend) error {
 		d.workers.parallel((outer-1)/linesTogether*t.parts+t.parts, max(1, inlineWork/16/min(t.to, blendPart)), t)
 		return nil
 	}
-	t.group = min(outer, max(1, blendRows/t.inner))
+	if t.group = 1; t.direct == nil {
+		t.group = min(outer, max(1, blendRows/t.inner))
+	}
 	groups := (outer-1)/t.group + 1
 	d.workers.parallel(groups*t.to, max(1, inlineWork/4/(t.group*t.inner)), t)
 	return nil
@@ -93,8 +104,8 @@ func (d *Device) blend(o *device.Blend) error {
 // run computes units lo to hi-1. A unit is a part of some lines if rows have one element. Otherwise
 // it is the rows of a group for one position of the axis.
 func (t *blendTask) run(lo, hi int) {
-	if t.inner == 1 {
-		t.lines(t, lo, hi)
+	if t.direct != nil {
+		t.direct(t, lo, hi)
 		return
 	}
 	w := newRowWorker(t.X.Type, t.inner, t.group)
@@ -312,4 +323,38 @@ func sumLines[K float32 | float64](to, from *[linesTogether][]K, w []K, first []
 		}
 		to[0][i], to[1][i], to[2][i], to[3][i] = p, q, r, s
 	}
+}
+
+// blendShort computes units lo to hi-1, which are rows of a few elements.
+func blendShort[K float32 | float64](t *blendTask, lo, hi int) {
+	lines, n := t.Out.Shape.At(0), t.inner
+	x, out := at[K](pointer(&t.X), lines*t.of*n), at[K](pointer(&t.Out), lines*t.to*n)
+	for u := lo; u < hi; u++ {
+		from, to, p := x[u/t.to*t.of*n:], out[u*n:][:n], u%t.to
+		for k := range t.taps {
+			tap := &t.taps[k]
+			for i := range to {
+				var sum K
+				if !t.Back {
+					sum = weighed(from, tap, int(tap.index[p])*n+i, p)
+				} else {
+					for j := tap.first[p]; j < tap.first[p+1]; j++ {
+						sum += weighed(from, tap, j*n+i, j)
+					}
+				}
+				if k > 0 {
+					sum = to[i] + sum
+				}
+				to[i] = sum
+			}
+		}
+	}
+}
+
+// weighed returns element i of x, multiplied by weight j if there is one.
+func weighed[K float32 | float64](x []K, tap *blendTap, i, j int) K {
+	if tap.weight == nil {
+		return x[i]
+	}
+	return K(x[i] * at[K](tap.weight, len(tap.index))[j])
 }
