@@ -36,6 +36,8 @@ func supports(op device.Op) bool {
 		return o.Found.Absent()
 	case *device.GridSample, *device.GridSampleGrad:
 		return true
+	case *device.Blend:
+		return o.X.Type == dtype.F32 || o.X.Type == dtype.F64
 	}
 	return false
 }
@@ -119,6 +121,8 @@ func (d *Device) Run(s device.Stream, op device.Op, told *device.KernelEvent) er
 		d.gridSample(o)
 	case *device.GridSampleGrad:
 		d.gridSampleGrad(o)
+	case *device.Blend:
+		return d.blend(o)
 	case *device.MultiMap:
 		if !supports(op) {
 			return unsupported(op)

@@ -20,7 +20,13 @@ type scatter struct {
 	// are combined one by one
 	whole       kernel
 	cols, parts int // number of columns in a part, and number of parts of a row
+	// abreast is how many neighbouring lines are combined together; 0 means one after the other
+	abreast int
 }
+
+// abreastLines is the number of neighbouring lines that are combined together. One line alone would
+// use a single element of each cache line.
+const abreastLines = 512
 
 // scatters keeps used values of scatter for reuse: a small scatter takes less time than an
 // allocation.
@@ -65,8 +71,19 @@ func (d *Device) scatter(o *device.Scatter) error {
 		d.workers.parallel(lines/s.shared*s.parts, 1, s)
 		return s.fault(o.Tag)
 	}
-	d.workers.parallel(lines, max(1, inlineWork/4/n, lines/(4*d.workers.size())), s)
+	least := max(1, inlineWork/4/n, lines/(4*d.workers.size()))
+	if s.besides() {
+		s.abreast = abreastLines
+		least = (max(least, min(abreastLines, lines/d.workers.size())) + 15) &^ 15
+	}
+	d.workers.parallel(lines, least, s)
 	return s.fault(o.Tag)
+}
+
+// besides reports whether neighbouring lines lie beside each other in memory.
+func (s *scatter) besides() bool {
+	last := s.index.Shape.Rank() - 1
+	return s.axis < last && s.index.Shape.At(last) >= 8 && s.index.Strides.At(last) == 1 && s.dst.Strides.At(last) == 1
 }
 
 // rowKernel returns the kernel that combines two rows of elements of type t. It returns nil if t
@@ -133,11 +150,36 @@ func (s *scatter) run(lo, hi int) {
 		}
 	}
 	w.seek(lo)
+	if s.abreast > 0 {
+		s.lines(&w, l, lo, hi, inner)
+		return
+	}
 	for line := lo; line < hi; line++ {
 		l.dst, l.src, l.index = unsafe.Add(dst, w.at[0]), unsafe.Add(src, w.at[1]), unsafe.Add(index, w.at[2])
 		w.next()
 		if bad := s.line(&l); bad >= 0 {
 			s.noteBad((line/inner*n+bad)*inner + line%inner)
+		}
+	}
+}
+
+// lines combines the lines with numbers lo to hi-1, for which w is at the first. It combines the
+// elements of neighbouring lines that have the same position as if they were a line.
+func (s *scatter) lines(w *walk, l scatterLine, lo, hi, inner int) {
+	dst, src, index := pointer(s.dst), pointer(s.src), pointer(s.index)
+	last, n, dx, ds := w.rank-1, l.n, l.dx, l.ds
+	l.dx, l.ds, l.dd = w.steps[last][2], w.steps[last][1], w.steps[last][0]
+	for line := lo; line < hi; line += l.n {
+		l.n = min(s.abreast, hi-line, w.dims[last]-w.c[last])
+		l.dst = unsafe.Add(dst, w.at[0])
+		for t := range n {
+			l.src, l.index = unsafe.Add(src, w.at[1]+t*ds), unsafe.Add(index, w.at[2]+t*dx)
+			if bad := s.line(&l); bad >= 0 {
+				s.noteBad((line/inner*n+t)*inner + line%inner + bad)
+			}
+		}
+		for range l.n {
+			w.next()
 		}
 	}
 }
@@ -174,6 +216,7 @@ type scatterLine struct {
 	dst, src, index unsafe.Pointer
 	n, is           int // number of positions, and size of an index in bytes
 	dx, ds, along   int
+	dd              int // distance between the targets of successive elements with equal indices
 	bound           uint64
 	wrap            int64
 }
@@ -238,18 +281,30 @@ func (l *scatterLine) next(t int) (dst, src unsafe.Pointer, ok bool) {
 	if i >= l.bound {
 		return nil, nil, false
 	}
-	return unsafe.Add(l.dst, int(i)*l.along), unsafe.Add(l.src, t*l.ds), true
+	return unsafe.Add(l.dst, int(i)*l.along+t*l.dd), unsafe.Add(l.src, t*l.ds), true
 }
 
 func lineSet[T uint8 | uint16 | uint32 | uint64](l *scatterLine) int {
 	bad := -1
-	if l.is == 8 && l.dx == 8 { // the usual case: contiguous I64 indices
+	if l.is == 8 && l.dx == 8 && l.dd == 0 { // the usual case: contiguous I64 indices
 		dst, src, along, ds, bound, wrap := l.dst, l.src, l.along, l.ds, l.bound, l.wrap
 		for t, i := range at[int64](l.index, l.n) {
 			if uint64(i) < bound {
 				*(*T)(unsafe.Add(dst, int(i)*along)) = *(*T)(unsafe.Add(src, t*ds))
 			} else if i += wrap; uint64(i) < bound {
 				*(*T)(unsafe.Add(dst, int(i)*along)) = *(*T)(unsafe.Add(src, t*ds))
+			} else if bad < 0 {
+				bad = t
+			}
+		}
+		return bad
+	}
+	if size := int(unsafe.Sizeof(T(0))); l.is == 8 && l.dx == 8 && l.dd == size && l.ds == size {
+		dst, along, bound, wrap := l.dst, l.along, l.bound, l.wrap
+		src := at[T](l.src, l.n)
+		for t, i := range at[int64](l.index, len(src)) {
+			if i = wrapped(i, wrap, bound); uint64(i) < bound {
+				*(*T)(unsafe.Add(dst, int(i)*along+t*size)) = src[t]
 			} else if bad < 0 {
 				bad = t
 			}
@@ -268,13 +323,25 @@ func lineSet[T uint8 | uint16 | uint32 | uint64](l *scatterLine) int {
 
 func lineAdd[T number | int16 | int8 | uint8](l *scatterLine) int {
 	bad := -1
-	if l.is == 8 && l.dx == 8 { // the usual case: contiguous I64 indices
+	if l.is == 8 && l.dx == 8 && l.dd == 0 { // the usual case: contiguous I64 indices
 		dst, src, along, ds, bound, wrap := l.dst, l.src, l.along, l.ds, l.bound, l.wrap
 		for t, i := range at[int64](l.index, l.n) {
 			if uint64(i) < bound {
 				*(*T)(unsafe.Add(dst, int(i)*along)) += *(*T)(unsafe.Add(src, t*ds))
 			} else if i += wrap; uint64(i) < bound {
 				*(*T)(unsafe.Add(dst, int(i)*along)) += *(*T)(unsafe.Add(src, t*ds))
+			} else if bad < 0 {
+				bad = t
+			}
+		}
+		return bad
+	}
+	if size := int(unsafe.Sizeof(T(0))); l.is == 8 && l.dx == 8 && l.dd == size && l.ds == size {
+		dst, along, bound, wrap := l.dst, l.along, l.bound, l.wrap
+		src := at[T](l.src, l.n)
+		for t, i := range at[int64](l.index, len(src)) {
+			if i = wrapped(i, wrap, bound); uint64(i) < bound {
+				*(*T)(unsafe.Add(dst, int(i)*along+t*size)) += src[t]
 			} else if bad < 0 {
 				bad = t
 			}

@@ -1,6 +1,10 @@
 package tensor
 
-import "github.com/flambeau-go/flambeau/dtype"
+import (
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+)
 
 // gluOp computes an element of the result from an element of each half. For types that are computed
 // in their own precision, the result has the same bits as separate ops.
@@ -49,15 +53,11 @@ func (f gluFunc) lean(c *Context, in []*Tensor) *Tensor {
 	if s.modes.composed || x.dtype != dtype.F32 && x.dtype != dtype.F64 {
 		return nil
 	}
-	n := x.layout.Shape.At(f.dim) / 2
-	y := alloc("glu", s, x.st.dev, x.dtype, x.layout.Shape.With(f.dim, n))
+	y := alloc("glu", s, x.st.dev, x.dtype, x.layout.Shape.With(f.dim, x.layout.Shape.At(f.dim)/2))
 	m := mapOps.get()
 	m.Program = gluOp.program([]*Tensor{x, x}, x.dtype, x.dtype)
-	m.Outs, m.Ins = room(m.Outs, 1), room(m.Ins, 2)
-	m.Outs[0] = y.operand()
-	for k := range m.Ins {
-		m.Ins[k].Type, m.Ins[k].Layout = x.dtype, x.layout.Narrow(f.dim, k*n, n, 1)
-	}
+	m.Outs = append(m.Outs[:0], y.operand())
+	m.Ins = append(m.Ins[:0], f.half(x, 0), f.half(x, 1))
 	launch("glu", s, m, y, x, x)
 	putMap(m)
 	if c.Needs(0) {
@@ -66,7 +66,36 @@ func (f gluFunc) lean(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
+// half returns one half of x as an operand.
+func (f gluFunc) half(x *Tensor, k int) device.View {
+	n := x.layout.Shape.At(f.dim) / 2
+	return device.View{Type: x.dtype, Layout: x.layout.Narrow(f.dim, k*n, n, 1)}
+}
+
+var gluGradPrograms cache[dtype.Type, *expr.Program]
+
+// gluGradProgram returns a program for the gradients of both halves, from the halves and g. It has
+// the bits of separate ops.
+func gluGradProgram(t dtype.Type) *expr.Program {
+	return gluGradPrograms.get(t, func() *expr.Program {
+		s, g := x1.Sigmoid(), expr.X(2)
+		outs := []*expr.Expr{g.Mul(s), unit.Sub(s).Mul(s).Mul(g).Mul(x0)}
+		return expr.MustLower(outs, []dtype.Type{t, t}, []dtype.Type{t, t, t}, -1)
+	})
+}
+
 func (f gluFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	a, s := f.halves(c.Saved(0))
+	x, scope := c.Saved(0), c.Scope()
+	if scope.modes.noGrad && !scope.modes.composed && x.dtype == x.dtype.Compute() {
+		d := alloc("glu.grad", scope, x.st.dev, x.dtype, x.layout.Shape)
+		m := mapOps.get()
+		m.Program = gluGradProgram(x.dtype)
+		m.Outs = append(m.Outs[:0], f.half(d, 0), f.half(d, 1))
+		m.Ins = append(m.Ins[:0], f.half(x, 0), f.half(x, 1), g.operand())
+		launch("glu.grad", scope, m, d, d, x, x, g)
+		putMap(m)
+		return []*Tensor{d}
+	}
+	a, s := f.halves(x)
 	return []*Tensor{Cat(f.dim, g.Mul(s), s.RSubScalar(1).Mul(s).Mul(g).Mul(a))}
 }

@@ -71,6 +71,7 @@ func (triangularFunc) Autocast() AutocastClass       { return AutocastOff }
 func (pinvFunc) Autocast() AutocastClass             { return AutocastOff }
 func (orderFunc) Autocast() AutocastClass            { return AutocastOff }
 func (blendFunc) Autocast() AutocastClass            { return AutocastOff }
+func (blendGradFunc) Autocast() AutocastClass        { return AutocastOff }
 func (sharedFunc) Autocast() AutocastClass           { return AutocastOff }
 func (castFunc) Autocast() AutocastClass             { return AutocastOff }
 func (toFunc) Autocast() AutocastClass               { return AutocastOff }

@@ -45,7 +45,7 @@ var leanCases = []struct {
 		return x.MaskedScatter(mask, x)
 	}},
 	{"interpolate", func(x, _ *Tensor) *Tensor {
-		return Apply(blendFunc{"interpolate", 1, 8, (&axisSampler{n: 4, m: 8, t: dtype.F32}).linear()}, x)
+		return Apply((&axisSampler{op: "interpolate", axis: 1, n: 4, m: 8, t: dtype.F32}).linear(), x)
 	}},
 	{"index", func(x, i *Tensor) *Tensor {
 		p, q := i.Select(0, 0), i.Select(0, 1)

@@ -244,9 +244,9 @@ func (a *axisSampler) sample(x *Tensor, mode InterpolateMode) *Tensor {
 			// torch takes this step for images of equal or double size, whatever scale is given
 			step = 1 / float64(even)
 		}
-		return x.selectBy(a.op, a.c, a.axis, a.m, a.program(coordinateNearest, mode == InterpolateNearestExact), step, float64(a.n-1))
+		return Apply(a.nearest(step, mode == InterpolateNearestExact), x)
 	case InterpolateLinear:
-		return Apply(blendFunc{a.op, a.axis, a.m, a.linear()}, x)
+		return Apply(a.linear(), x)
 	}
 	first, t := a.split(a.coordinates(x, a.step(), !a.align))
 	u := t.RSubScalar(1)

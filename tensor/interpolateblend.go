@@ -10,28 +10,30 @@ import (
 // blendOp computes the weighted sum of two elements.
 var blendOp = &Elementwise{Name: "interpolate", Arity: 4, Expr: x0.Mul(x1).Add(x2.Mul(expr.X(3)))}
 
-// blendFunc resizes an axis to m elements. Each element of the result is a blend of two elements of
-// the operand. One launch gathers both, because on small tensors the number of launches decides the
-// time.
+// blendFunc resizes an axis to m elements. Each element of the result is an element of the operand,
+// or a blend of two. One launch computes the places of both, because on small tensors the number of
+// launches decides the time.
 type blendFunc struct {
 	op      string
 	axis, m int
-	coords  linearCoordinates
+	taps    int // number of elements that an element of the result is a blend of
+	p       *expr.Program
+	params  []float64
 }
 
-// linearCoordinates holds a program of kind [coordinateLinear] and the numbers for its params.
-type linearCoordinates struct {
-	p      *expr.Program
-	params [4]float64
+// nearest returns a function that resizes the axis, taking the nearest elements.
+func (a *axisSampler) nearest(step float64, offset bool) blendFunc {
+	return blendFunc{a.op, a.axis, a.m, 1, a.program(coordinateNearest, offset), []float64{step, float64(a.n - 1)}}
 }
 
-func (a *axisSampler) linear() linearCoordinates {
+// linear returns a function that resizes the axis, blending two elements.
+func (a *axisSampler) linear() blendFunc {
 	step, offset, next, last := a.step(), !a.align, 1.0, float64(a.n-1)
 	// if the size does not change, torch returns each element itself, without a blend
 	if a.n == a.m {
 		step, offset, next = 1, false, 0
 	}
-	return linearCoordinates{a.program(coordinateLinear, offset), [4]float64{step, last, next, last}}
+	return blendFunc{a.op, a.axis, a.m, 2, a.program(coordinateLinear, offset), []float64{step, last, next, last}}
 }
 
 func (f blendFunc) Name() string { return f.op }
@@ -43,50 +45,153 @@ func (f blendFunc) half(x *Tensor, k int, sh shape.Dims) device.View {
 	return device.View{Type: x.dtype, Layout: l}
 }
 
-func (f blendFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	x, s := in[0], c.Scope()
+// places returns the places of the elements that the result is a blend of, and their weights, which
+// are nil if there is one tap.
+func (f blendFunc) places(s *Scope, x *Tensor) (index, weight *Tensor) {
 	once := onesOf(x.Rank()).With(f.axis, f.m)
-	twice := once.With(f.axis, 2*f.m)
-	index, weight := alloc(f.op, s, x.st.dev, dtype.I64, twice), alloc(f.op, s, x.st.dev, x.dtype, twice)
+	all := once.With(f.axis, f.taps*f.m)
+	index = alloc(f.op, s, x.st.dev, dtype.I64, all)
+	if f.taps == 1 {
+		run(f.op, s, f.p, index, nil, f.params)
+		return index, nil
+	}
+	weight = alloc(f.op, s, x.st.dev, x.dtype, all)
 	m := mapOps.get()
-	m.Program, m.Params = f.coords.p, encode(f.coords.p, f.coords.params[:])
+	m.Program, m.Params = f.p, encode(f.p, f.params)
 	m.Outs = append(m.Outs[:0], f.half(index, 0, once), f.half(index, 1, once), f.half(weight, 0, once), f.half(weight, 1, once))
 	m.Ins = m.Ins[:0]
 	launch(f.op, s, m, index, index, weight, weight)
 	putMap(m)
-	places := index.expand(x.layout.Shape.With(f.axis, 2*f.m))
-	both := gathered(f.op, s, device.Gather{Axis: f.axis}, x, places, index)
-	freeView(both, places, index)
-	y := alloc(f.op, s, x.st.dev, x.dtype, x.layout.Shape.With(f.axis, f.m))
-	sh := y.layout.Shape
-	m = mapOps.get()
-	m.Program = blendOp.program([]*Tensor{both, weight, both, weight}, x.dtype, x.dtype)
-	m.Outs = append(m.Outs[:0], y.operand())
-	m.Ins = append(m.Ins[:0], f.half(both, 0, sh), f.half(weight, 0, sh), f.half(both, 1, sh), f.half(weight, 1, sh))
-	launch(f.op, s, m, y, both, weight, both, weight)
-	putMap(m)
-	both.Free()
+	return index, weight
+}
+
+func (f blendFunc) Forward(c *Context, in []*Tensor) *Tensor {
+	x, s := in[0], c.Scope()
+	index, weight := f.places(s, x)
+	tables := []*Tensor{index, weight}[:f.taps]
+	var y *Tensor
+	if weight != nil { // otherwise a gather is as fast
+		y = f.byKernel(s, x, index, weight, f.m, false)
+	}
+	if y == nil {
+		y = f.composed(s, x, index, weight)
+	}
 	if c.Needs(0) {
-		c.Save(index, weight)
+		c.Save(tables...)
 	} else {
-		index.Free()
-		weight.Free()
+		freeAll(&tables)
 	}
 	return y
 }
 
 func (f blendFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
 
+// byKernel returns x with an axis of n elements, or the gradient if back is set. It returns nil if
+// the device has no kernel for it.
+func (f blendFunc) byKernel(s *Scope, x, index, weight *Tensor, n int, back bool) *Tensor {
+	planes := func(n int) shape.Dims {
+		outer, inner := 1, 1
+		for k := range x.Rank() {
+			if k < f.axis {
+				outer *= x.Dim(k)
+			} else if k > f.axis {
+				inner *= x.Dim(k)
+			}
+		}
+		return shape.Of(outer, n, inner)
+	}
+	table := shape.Of(f.taps, f.m)
+	o := device.Blend{Out: resultOf(x.dtype, planes(n)), X: resultOf(x.dtype, planes(x.Dim(f.axis))), Index: resultOf(dtype.I64, table), Back: back}
+	if weight != nil {
+		o.Weight = resultOf(x.dtype, table)
+	}
+	own := blendOps.supported(s, x.st.dev, o)
+	if own == nil {
+		return nil
+	}
+	from := x
+	if !x.layout.Contiguous() {
+		from = x.copied(s)
+	}
+	y := alloc(f.op, s, x.st.dev, x.dtype, x.layout.Shape.With(f.axis, n))
+	own.X.Offset, own.Index.Offset = from.layout.Offset, index.layout.Offset
+	if weight != nil {
+		own.Weight.Offset = weight.layout.Offset
+	}
+	launch(f.op, s, own, y, from, index, weight)
+	blendOps.put(own)
+	return freeView(y, from, x)
+}
+
+var blendOps opPool[device.Blend, *device.Blend]
+
+// composed computes the result by other primitives.
+func (f blendFunc) composed(s *Scope, x, index, weight *Tensor) *Tensor {
+	places := index.expand(x.layout.Shape.With(f.axis, f.taps*f.m))
+	both := gathered(f.op, s, device.Gather{Axis: f.axis}, x, places, index)
+	freeView(both, places, index)
+	if weight == nil {
+		return both
+	}
+	y := alloc(f.op, s, x.st.dev, x.dtype, x.layout.Shape.With(f.axis, f.m))
+	sh := y.layout.Shape
+	m := mapOps.get()
+	m.Program = blendOp.program([]*Tensor{both, weight, both, weight}, x.dtype, x.dtype)
+	m.Outs = append(m.Outs[:0], y.operand())
+	m.Ins = append(m.Ins[:0], f.half(both, 0, sh), f.half(weight, 0, sh), f.half(both, 1, sh), f.half(weight, 1, sh))
+	launch(f.op, s, m, y, both, weight, both, weight)
+	putMap(m)
+	both.Free()
+	return y
+}
+
 func (f blendFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	var sum *Tensor
-	for k := range 2 {
-		index, weight := c.Saved(0).Narrow(f.axis, k*f.m, f.m), c.Saved(1).Narrow(f.axis, k*f.m, f.m)
-		part := Apply(scatterFunc{f.axis, c.n.operands[0].shape, "scatter_add", false}, g.Mul(weight), index.expand(g.layout.Shape))
-		if k == 0 {
-			sum = part
-		} else {
-			sum = sumAndFree(sum, part)
+	in := []*Tensor{g, c.Saved(0)}
+	if f.taps == 2 {
+		in = append(in, c.Saved(1))
+	}
+	return []*Tensor{Apply(blendGradFunc{f, c.n.operands[0].shape}, in...)}
+}
+
+// blendGradFunc is the gradient of blendFunc. Its operands are the gradient of the result, the
+// places and the weights.
+type blendGradFunc struct {
+	blendFunc
+	shape shape.Dims // shape of blendFunc's operand
+}
+
+func (f blendGradFunc) Forward(c *Context, in []*Tensor) (sum *Tensor) {
+	if y := f.lean(c, in); y != nil {
+		return y
+	}
+	g, index, weight := in[0], in[1], f.weight(in)
+	for k := range f.taps {
+		part := g
+		if weight != nil {
+			part = g.Mul(weight.Narrow(f.axis, k*f.m, f.m))
+		}
+		places := index.Narrow(f.axis, k*f.m, f.m).expand(g.layout.Shape)
+		part = Apply(scatterFunc{f.axis, f.shape, "scatter_add", false}, part, places)
+		if sum = sumWith(sum, part); sum != part {
+			part.Free()
 		}
 	}
-	return []*Tensor{sum}
+	return sum
+}
+
+// lean computes the gradient if the device has a kernel for it.
+func (f blendGradFunc) lean(c *Context, in []*Tensor) *Tensor {
+	return f.byKernel(c.Scope(), in[0], in[1], f.weight(in), f.shape.At(f.axis), true)
+}
+
+// weight returns the operand with the weights, or nil if there is none.
+func (f blendGradFunc) weight(in []*Tensor) *Tensor {
+	if f.taps == 1 {
+		return nil
+	}
+	return in[2]
+}
+
+func (f blendGradFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	return []*Tensor{Apply(f.blendFunc, g), nil, nil}[:f.taps+1]
 }

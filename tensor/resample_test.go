@@ -2,6 +2,7 @@ package tensor_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -46,6 +47,45 @@ func TestShufflesCopy(t *testing.T) {
 		}
 		if x.Sum().Item() != 8 {
 			t.Error("the operand was changed")
+		}
+	})
+}
+
+// TestInterpolateComposed compares interpolation, its gradient and the gradient of that with the
+// composition of other ops. The bits must be equal.
+func TestInterpolateComposed(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		for _, ty := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
+			for _, o := range []tensor.InterpolateOptions{
+				{Scale: []float64{2}, Mode: tensor.InterpolateLinear}, {Scale: []float64{1.7}, Mode: tensor.InterpolateLinear, AlignCorners: true}, {Scale: []float64{0.3}, Mode: tensor.InterpolateLinear},
+				{Scale: []float64{4.5}, Mode: tensor.InterpolateLinear}, {Scale: []float64{1}, Mode: tensor.InterpolateLinear},
+				{Scale: []float64{2}}, {Scale: []float64{0.3}}, {Scale: []float64{5}}, {Scale: []float64{1.3}, Mode: tensor.InterpolateNearestExact},
+			} {
+				for _, shape := range [][]int{{2, 3, 37}, {3, 2, 9, 6}, {1, 2, 5, 4, 11}} {
+					base := s.Randn(shape...).Cast(ty)
+					for _, x := range []*tensor.Tensor{base, base.Transpose(0, -1).Contiguous().Transpose(0, -1)} {
+						all := func(options ...tensor.Option) (out []float64) {
+							s.Do(func(s *tensor.Scope) {
+								x := x.In(s).Detach().RequiresGrad()
+								y := x.Interpolate(o)
+								g := y.Detach().Sin().Add(y.Detach()).RequiresGrad()
+								d := tensor.Gradients(y, []*tensor.Tensor{x}, tensor.GradOutput(g), tensor.CreateGraph())[0]
+								again := tensor.Gradients(d.Square().Sum(), []*tensor.Tensor{g})[0]
+								for _, r := range []*tensor.Tensor{y, d, again} {
+									out = append(out, r.Detach().Double().Floats()...)
+								}
+							}, options...)
+							return out
+						}
+						got, want := all(), all(tensor.Composed())
+						for i := range want {
+							if math.Float64bits(got[i]) != math.Float64bits(want[i]) {
+								t.Fatalf("%v of %v, %v: element %d is %v, composed %v", shape, ty, o, i, got[i], want[i])
+							}
+						}
+					}
+				}
+			}
 		}
 	})
 }

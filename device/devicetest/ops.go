@@ -97,6 +97,10 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 			&device.GridSampleGrad{D: f(2, 2, 2, 2), G: f(2, 3, 2, 2), X: f(2, 3, 4, 5), Grid: f(2, 2, 2, 2), GridSampling: s},
 			&device.GridSampleGrad{D: f(2, 3, 4, 5), G: f(2, 3, 2, 2), X: f(2, 3, 4, 5), Grid: f(2, 2, 2, 2), Input: true, GridSampling: s})
 	}
+	for _, back := range []bool{false, true} {
+		ops = append(ops, &device.Blend{Out: f(2, 3, 4), X: f(2, 3, 4), Index: i(2, 3), Weight: f(2, 3), Back: back},
+			&device.Blend{Out: f(2, 3, 4), X: f(2, 3, 4), Index: i(1, 3), Back: back})
+	}
 	for k := range device.ScatterMin + 1 {
 		ops = append(ops, &device.Scatter{Kind: k, Dst: f(3, 4), Src: f(2, 4), Index: i(2, 4)})
 	}
