@@ -3,6 +3,7 @@ package tensor
 import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -203,6 +204,9 @@ func (x *Tensor) shiftedIn(axis int, toStart bool, entry func() *Tensor) *Tensor
 	return Cat(axis, edge, x.Narrow(axis, 0, n-1))
 }
 
+// prodGrads holds the programs that multiply the factors of a gradient of CumProd.
+var prodGrads cache[dtype.Type, *expr.Program]
+
 func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	back := !f.reverse
 	switch f.kind {
@@ -213,6 +217,14 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		wide := x.Cast(scanType(x.dtype))
 		before := Apply(scanFunc{device.ScanProd, f.axis, f.reverse}, wide.shifted(f.axis, f.reverse, 1))
 		behind := recurrence(wide.shifted(f.axis, back, 0), g.Cast(wide.dtype), f.axis, back)
+		if t := x.dtype; c.scope.modes.noGrad && t.Compute() == t {
+			dx := alloc("cumprod.grad", c.scope, x.st.dev, t, x.layout.Shape)
+			p := prodGrads.get(t, func() *expr.Program {
+				return expr.MustLower([]*expr.Expr{x0.Mul(x1).Cvt(t).Add(zeroC)}, []dtype.Type{t}, []dtype.Type{wide.dtype, wide.dtype}, -1)
+			})
+			run("cumprod.grad", c.scope, p, dx, []*Tensor{before, behind}, nil)
+			return []*Tensor{dx}
+		}
 		return []*Tensor{before.Mul(behind).Cast(x.dtype).AddScalar(0)}
 	case device.ScanLogSumExp:
 		// The gradient is exp(xₖ - yₖ)·uₖ with uₖ = gₖ + exp(yₖ - yₖ₊₁)·uₖ₊₁. Both exponentials are
