@@ -17,7 +17,7 @@ type blendTask struct {
 	group int
 	tap   [2]blendTap
 	taps  []blendTap // a part of tap
-	parts int        // number of parts of a line, if rows have one element
+	parts int        // number of parts of a line, if rows have one element; else of a row
 	// function that computes units of short rows; nil if rows are long
 	direct func(t *blendTask, lo, hi int)
 }
@@ -93,11 +93,11 @@ func (d *Device) blend(o *device.Blend) error {
 		d.workers.parallel((outer-1)/linesTogether*t.parts+t.parts, max(1, inlineWork/16/min(t.to, blendPart)), t)
 		return nil
 	}
-	if t.group = 1; t.direct == nil {
-		t.group = min(outer, max(1, blendRows/t.inner))
+	if t.group, t.parts = 1, 1; t.direct == nil {
+		t.group, t.parts = min(outer, max(1, blendRows/t.inner)), (t.inner-1)/blendRows+1
 	}
 	groups := (outer-1)/t.group + 1
-	d.workers.parallel(groups*t.to, max(1, inlineWork/4/(t.group*t.inner)), t)
+	d.workers.parallel(groups*t.to*t.parts, max(1, inlineWork/4/(t.group*min(t.inner, blendRows))), t)
 	return nil
 }
 
@@ -108,47 +108,52 @@ func (t *blendTask) run(lo, hi int) {
 		t.direct(t, lo, hi)
 		return
 	}
-	w := newRowWorker(t.X.Type, t.inner, t.group)
+	w := newRowWorker(t.X.Type, min(t.inner, blendRows), t.group)
 	defer w.release()
 	for u := lo; u < hi; u++ {
-		from := u / t.to * t.group
-		n := min(t.group, t.Out.Shape.At(0)-from)
+		q := u / t.parts
+		g := blendGroup{outer: q / t.to * t.group, column: u % t.parts * blendRows}
+		g.n, w.cols = min(t.group, t.Out.Shape.At(0)-g.outer), min(t.inner-g.column, blendRows)
 		if t.Back {
-			t.gradient(w, from, n, u%t.to)
+			t.gradient(w, g, q%t.to)
 		} else {
-			t.blend(w, from, n, u%t.to)
+			t.blend(w, g, q%t.to)
 		}
 	}
 }
 
-// row returns the rows of view v at position p of its axis, which has the given size, from index
-// outer of the first dimension on.
-func (t *blendTask) row(w *rowWorker, v *device.View, outer, size, p int) rowOperand {
-	return rowOperand{unsafe.Add(pointer(v), (outer*size+p)*t.inner*w.size), w.t, size * t.inner * w.size, w.size}
+// blendGroup is a part of n rows with the same position of the axis: those from index outer of the
+// first dimension on, from the given column on.
+type blendGroup struct{ outer, n, column int }
+
+// row returns the rows of view v at position p of its axis, which has the given size.
+func (t *blendTask) row(w *rowWorker, v *device.View, g blendGroup, size, p int) rowOperand {
+	first := (g.outer*size+p)*t.inner + g.column
+	return rowOperand{unsafe.Add(pointer(v), first*w.size), w.t, size * t.inner * w.size, w.size}
 }
 
 // term appends row p of X to the operands of a formula, and its weight if there is one.
-func (t *blendTask) term(w *rowWorker, list []rowOperand, tap *blendTap, outer, p, j int) []rowOperand {
-	list = append(list, t.row(w, &t.X, outer, t.of, p))
+func (t *blendTask) term(w *rowWorker, list []rowOperand, tap *blendTap, g blendGroup, p, j int) []rowOperand {
+	list = append(list, t.row(w, &t.X, g, t.of, p))
 	if tap.weight != nil {
 		list = append(list, rowOperand{unsafe.Add(tap.weight, j*w.size), w.t, 0, 0})
 	}
 	return list
 }
 
-// blend computes n rows for position j of the result.
-func (t *blendTask) blend(w *rowWorker, outer, n, j int) {
+// blend computes rows for position j of the result.
+func (t *blendTask) blend(w *rowWorker, g blendGroup, j int) {
 	var space [maxOperands]rowOperand
 	terms := space[:0]
 	for k := range t.taps {
-		terms = t.term(w, terms, &t.taps[k], outer, int(t.taps[k].index[j]), j)
+		terms = t.term(w, terms, &t.taps[k], g, int(t.taps[k].index[j]), j)
 	}
-	w.compute(blendFormulas[len(terms)], n, t.row(w, &t.Out, outer, t.to, j), terms...)
+	w.compute(blendFormulas[len(terms)], g.n, t.row(w, &t.Out, g, t.to, j), terms...)
 }
 
-// gradient computes n rows for position p of the result.
-func (t *blendTask) gradient(w *rowWorker, outer, n, p int) {
-	out, begun := t.row(w, &t.Out, outer, t.to, p), false
+// gradient computes rows for position p of the result.
+func (t *blendTask) gradient(w *rowWorker, g blendGroup, p int) {
+	out, begun := t.row(w, &t.Out, g, t.to, p), false
 	for k := range t.taps {
 		tap := &t.taps[k]
 		j, end := tap.first[p], tap.first[p+1]
@@ -170,22 +175,22 @@ func (t *blendTask) gradient(w *rowWorker, outer, n, p int) {
 			}
 			c := min(mostTerms, end-j)
 			for range c {
-				terms = t.term(w, terms, tap, outer, j, j)
+				terms = t.term(w, terms, tap, g, j, j)
 				j++
 			}
 			weighted := 0
 			if tap.weight != nil {
 				weighted = 1
 			}
-			w.compute(sumFormulas[form][weighted][c-1], n, to, terms...)
+			w.compute(sumFormulas[form][weighted][c-1], g.n, to, terms...)
 		}
 		if to != out {
-			w.compute(plus, n, out, out, to)
+			w.compute(plus, g.n, out, out, to)
 		}
 		begun = true
 	}
-	for i := 0; i < n && !begun; i++ {
-		clear(at8(unsafe.Add(out.p, i*out.row), t.inner*w.size))
+	for i := 0; i < g.n && !begun; i++ {
+		clear(at8(unsafe.Add(out.p, i*out.row), w.cols*w.size))
 	}
 }
 
