@@ -55,8 +55,8 @@ func TestPairwiseDistanceInOnePass(t *testing.T) {
 	}
 }
 
-// TestPairwiseDistanceOfChangedRows changes both operands between a distance and its gradient, which
-// needs only their differences.
+// TestPairwiseDistanceOfChangedRows changes both operands between a distance and its gradient. The
+// gradient needs only their differences.
 func TestPairwiseDistanceOfChangedRows(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, y := s.Randn(4, 6).RequiresGrad(), s.Randn(4, 6)

@@ -15,7 +15,7 @@ var (
 	normMinOp = &Reduction{Name: "norm", Kind: device.Min, Map: expr.X(0).Abs()}
 )
 
-// norm2GradOp computes the gradient of the norm of order 2 from x, the norm and the norm's gradient.
+// norm2GradOp computes the gradient of x from x, its norm of order 2, and the norm's gradient.
 var norm2GradOp = &Elementwise{Name: "norm", Arity: 3, Expr: x1.Eq(zeroC).Select(zeroC, x0.Div(x1)).Mul(x2), NoGrad: true}
 
 // normFunc computes the vector norm of order p.
