@@ -19,7 +19,6 @@ func (erfinvFunc) Autocast() AutocastClass       { return AutocastHigh }
 func (*logSumExpFunc) Autocast() AutocastClass   { return AutocastHigh }
 func (nllFunc) Autocast() AutocastClass          { return AutocastHigh }
 func (*normFunc) Autocast() AutocastClass        { return AutocastHigh }
-func (pairFunc) Autocast() AutocastClass         { return AutocastHigh }
 func (*prodFunc) Autocast() AutocastClass        { return AutocastHigh }
 func (softmaxFunc) Autocast() AutocastClass      { return AutocastHigh }
 

@@ -245,10 +245,14 @@ func (x *Tensor) PairwiseDistance(y *Tensor, p, eps float64) *Tensor {
 		panic(newError(op, ErrType, in, "is not defined for bool").hint("use Float"))
 	}
 	broadcast(op, in)
-	if p == 2 && s.modes.autocast == dtype.Invalid && pairable(x, y) {
-		return Apply(pairFunc{eps}, x, y)
-	}
 	return within(s, func(c *Scope) *Tensor {
+		if p == 2 && s.modes.autocast == dtype.Invalid && pairable(x, y) {
+			x, y := x.In(c), y.In(c)
+			if wantsGrad(op, s, in) { // the gradient needs the differences, not x and y
+				return gapOp.Apply([]*Tensor{x, y}, eps).Norm(2, -1)
+			}
+			return distances(c, x, y, eps)
+		}
 		d := x.In(c).Sub(y).lifted()
 		if !d.dtype.IsFloat() {
 			d = d.Float()
@@ -257,14 +261,10 @@ func (x *Tensor) PairwiseDistance(y *Tensor, p, eps float64) *Tensor {
 	})
 }
 
-// pairFunc computes the norms of the rows of x - y + eps in one pass. Its operands are pairable.
-type pairFunc struct{ eps float64 }
-
 var (
 	pairGap        = rowsDiff.Add(p0)
 	pairReductions cache[dtype.Type, *device.Reduction]
-	// pairGradOp computes the gradient of x from x, y, the distance and its gradient.
-	pairGradOp = &Elementwise{Name: "pairwise_distance", Arity: 4, Expr: x2.Eq(zeroC).Select(zeroC, pairGap.Div(x2)).Mul(expr.X(3)), NoGrad: true}
+	gapOp          = &Elementwise{Name: "pairwise_distance", Arity: 2, Expr: pairGap, Params: []float64{0}}
 )
 
 // pairable reports whether one pass over x and y gives the bits of several ops. These would round
@@ -274,39 +274,16 @@ func pairable(x, y *Tensor) bool {
 		x.Rank() > 0 && x.Size() > 0 && x.IsContiguous() && y.IsContiguous()
 }
 
-func (pairFunc) Name() string { return "pairwise_distance" }
-
-func (f pairFunc) Forward(c *Context, in []*Tensor) *Tensor {
+// distances returns the norms of the rows of x - y + eps, in one pass. x and y are pairable.
+func distances(c *Scope, x, y *Tensor, eps float64) *Tensor {
 	const op = "pairwise_distance"
-	x, t := in[0], in[0].dtype
-	full, last := x.layout.Shape, x.Rank()-1
+	full, last, t := x.layout.Shape, x.Rank()-1, x.dtype
 	r := pairReductions.get(t, func() *device.Reduction {
 		return &device.Reduction{Kind: device.Sum,
 			Map:    expr.MustLower([]*expr.Expr{pairGap.Mul(pairGap)}, []dtype.Type{t}, []dtype.Type{t, t}, -1),
 			Finish: expr.MustLower([]*expr.Expr{x0.Sqrt()}, []dtype.Type{t}, []dtype.Type{t}, -1)}
 	})
-	out := alloc(op, c.scope, x.st.dev, t, full.Remove(last))
-	runReduce(op, c.scope, r, out, full.With(last, 1), in, full, []uint64{expr.Encode(t, f.eps)})
-	if c.Needs(0) || c.Needs(1) {
-		c.Save(in[0], in[1], out)
-	}
+	out := alloc(op, c, x.st.dev, t, full.Remove(last))
+	runReduce(op, c, r, out, full.With(last, 1), []*Tensor{x, y}, full, []uint64{expr.Encode(t, eps)})
 	return out
-}
-
-func (f pairFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
-
-func (f pairFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	x, y := c.Saved(0), c.Saved(1)
-	kept := x.layout.Shape.With(x.Rank()-1, 1)
-	distance, g := c.Saved(2).reshape(kept), g.reshape(kept)
-	var dx, dy *Tensor
-	if c.Scope().modes.noGrad {
-		dx = pairGradOp.Apply([]*Tensor{x, y, distance, g}, f.eps)
-	} else {
-		dx = x.Sub(y).AddScalar(f.eps).Div(distance).MaskedFill(distance.EqScalar(0), 0).Mul(g)
-	}
-	if c.Needs(1) {
-		dy = dx.Neg()
-	}
-	return []*Tensor{dx, dy}
 }

@@ -55,6 +55,23 @@ func TestPairwiseDistanceInOnePass(t *testing.T) {
 	}
 }
 
+// TestPairwiseDistanceOfChangedRows changes both operands between a distance and its gradient. The
+// gradient needs only their differences.
+func TestPairwiseDistanceOfChangedRows(t *testing.T) {
+	tensor.Do(func(s *tensor.Scope) {
+		x, y := s.Randn(4, 6).RequiresGrad(), s.Randn(4, 6)
+		in := []*tensor.Tensor{x}
+		want := tensor.Gradients(x.PairwiseDistance(y, 2, 0).Sum(), in)[0]
+		z := x.MulScalar(1)
+		d := z.PairwiseDistance(y, 2, 0)
+		z.AddScalarInPlace(1)
+		y.MulScalarInPlace(0)
+		if got := tensor.Gradients(d.Sum(), in)[0]; !slices.Equal(got.Bytes(), want.Bytes()) {
+			t.Errorf("the gradient is %v, want %v", got, want)
+		}
+	}, tensor.Seed(4))
+}
+
 // TestCosineSimilarityInOnePass compares cosines that need no gradient with those that do. Both
 // must have the same bits.
 func TestCosineSimilarityInOnePass(t *testing.T) {

@@ -15,6 +15,9 @@ var (
 	normMinOp = &Reduction{Name: "norm", Kind: device.Min, Map: expr.X(0).Abs()}
 )
 
+// norm2GradOp computes the gradient of x from x, its norm of order 2, and the norm's gradient.
+var norm2GradOp = &Elementwise{Name: "norm", Arity: 3, Expr: x1.Eq(zeroC).Select(zeroC, x0.Div(x1)).Mul(x2), NoGrad: true}
+
 // normFunc computes the vector norm of order p.
 type normFunc struct {
 	p        float64
@@ -71,6 +74,8 @@ func (f *normFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		d = wide.Scope().On(x.st.dev).Typed(wide.dtype).Zeros(x.layout.Shape.Slice()...)
 	case f.p == 1:
 		d = wide.sign().Mul(g)
+	case f.p == 2 && c.scope.modes.noGrad:
+		d = norm2GradOp.Apply([]*Tensor{wide, y, g})
 	case f.p == 2:
 		d = wide.Div(y).MaskedFill(y.EqScalar(0), 0).Mul(g)
 	// the extreme elements share the gradient; NaN counts as an extreme element
