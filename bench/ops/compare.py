@@ -4,7 +4,7 @@
         [--rounds 5] [--ms 4] [--rest 20] [--load 0] [--cpu-time] [--json FILE] [--markdown FILE]
 
 A round times ours, then PyTorch's; the ratio of a case is the median of its rounds', so that what else the machine does hits both. Above 1 PyTorch
-is faster. Before each, the threads of the other get --rest milliseconds to fall asleep: OpenMP's spin for 3 to 17 ms, and would take a processor.
+is faster. Before each, the threads of the other get --rest milliseconds to fall asleep: OpenMP's spin for 4 to 10 ms, and would take a processor.
 Each of PyTorch's threads is bound to a processor (OMP_PROC_BIND), unless there is a load. Unbound, both may wake on the same processor after a rest;
 an op of 64K elements then takes 2.7 ms instead of 5 µs.
 --load is how many processes spin beside both. The table ends with the geometric mean of the ratios.
