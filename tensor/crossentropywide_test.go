@@ -6,8 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/flambeau-go/flambeau/cuda"
-	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -15,21 +13,13 @@ import (
 // TestCrossEntropyOf16BitsUnderAutocast computes the loss of 16-bit logits under autocast. Loss and
 // gradient must have the same bits as those of a float32 copy of the logits.
 func TestCrossEntropyOf16BitsUnderAutocast(t *testing.T) {
-	gpus, err := cuda.Emulate("emulate,mem=64MiB")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cpu, err := device.Open("cpu")
-	if err != nil {
-		t.Fatal(err)
-	}
 	bits := func(x *tensor.Tensor) (list []uint32) {
 		for _, v := range tensor.Data[float32](x.Detach().Float()) {
 			list = append(list, math.Float32bits(v))
 		}
 		return list
 	}
-	for _, dev := range []device.Device{cpu, gpus[0]} {
+	for _, dev := range hostAndGPU(t) {
 		for _, low := range []dtype.Type{dtype.BF16, dtype.F16} {
 			for name, o := range map[string]tensor.CrossEntropyOptions{"": {}, "ignored": {IgnoreIndex: new(3)}, "smoothed": {LabelSmoothing: 0.1}} {
 				for _, higher := range []bool{false, true} {
@@ -73,14 +63,6 @@ func TestCrossEntropyOf16BitsUnderAutocast(t *testing.T) {
 // a given gradient, or from a 1 without a tensor. Hooks, retained gradients and graphs of gradients
 // must see the gradient as usual.
 func TestCrossEntropyMean(t *testing.T) {
-	gpus, err := cuda.Emulate("emulate,mem=64MiB")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cpu, err := device.Open("cpu")
-	if err != nil {
-		t.Fatal(err)
-	}
 	bits := func(x *tensor.Tensor) []uint32 {
 		var list []uint32
 		for _, v := range tensor.Data[float32](x.Detach().Contiguous()) {
@@ -115,7 +97,7 @@ func TestCrossEntropyMean(t *testing.T) {
 			return x.Grad()
 		},
 	}
-	for _, dev := range []device.Device{cpu, gpus[0]} {
+	for _, dev := range hostAndGPU(t) {
 		for _, n := range []int{1, 5, 700} {
 			for name, o := range map[string]tensor.CrossEntropyOptions{"": {}, "ignored": {IgnoreIndex: new(3)}, "smoothed": {LabelSmoothing: 0.1}} {
 				for way, grad := range ways {
@@ -158,15 +140,7 @@ func TestCrossEntropyMean(t *testing.T) {
 // TestCrossEntropySmoothed compares gradients with a graph, which are composed of ops, with those
 // of one op. Both must have the same bits.
 func TestCrossEntropySmoothed(t *testing.T) {
-	gpus, err := cuda.Emulate("emulate,mem=64MiB")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cpu, err := device.Open("cpu")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, dev := range []device.Device{cpu, gpus[0]} {
+	for _, dev := range hostAndGPU(t) {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
 			for _, smoothing := range []float64{0.1, 1} {
 				tensor.Do(func(s *tensor.Scope) {

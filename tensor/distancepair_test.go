@@ -4,8 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/flambeau-go/flambeau/cuda"
-	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -13,15 +11,7 @@ import (
 // TestPairwiseDistanceInOnePass compares distances of order 2 with the ops that they stand for.
 // Values, gradients, and gradients of gradients must have the same bits.
 func TestPairwiseDistanceInOnePass(t *testing.T) {
-	gpus, err := cuda.Emulate("emulate,mem=64MiB")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cpu, err := device.Open("cpu")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, dev := range []device.Device{cpu, gpus[0]} {
+	for _, dev := range hostAndGPU(t) {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
 			for i, dims := range [][]int{{3}, {5, 1}, {4, 7}, {64, 257}, {2, 3, 1024}, {2, 1500}, {4, 0}} {
 				tensor.Do(func(s *tensor.Scope) {
@@ -39,7 +29,11 @@ func TestPairwiseDistanceInOnePass(t *testing.T) {
 						} else {
 							z = x.Sub(y).AddScalar(eps).Norm(2, -1)
 						}
-						list := append([]*tensor.Tensor{z}, tensor.Gradients(z.Mul(z).Sum(), in, tensor.RetainGraph())...)
+						plain := z.Detach()
+						if k == 0 { // one pass, because no gradient is wanted
+							plain = x.Detach().PairwiseDistance(y.Detach(), 2, eps)
+						}
+						list := append([]*tensor.Tensor{z, plain}, tensor.Gradients(z.Mul(z).Sum(), in, tensor.RetainGraph())...)
 						first := tensor.Gradients(z.Mul(z).Sum(), in, tensor.CreateGraph())
 						list = append(append(list, first...), tensor.Gradients(first[0].Mul(first[1]).Sum(), in)...)
 						for _, v := range list {
@@ -75,10 +69,6 @@ func TestPairwiseDistanceOfChangedRows(t *testing.T) {
 // TestCosineSimilarityInOnePass compares cosines that need no gradient with those that do. Both
 // must have the same bits.
 func TestCosineSimilarityInOnePass(t *testing.T) {
-	cpu, err := device.Open("cpu")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
 		for _, dims := range [][]int{{3}, {5, 1}, {64, 257}, {2, 3, 1024}, {700, 30}, {2, 9000}, {2, 70000}, {4, 0}} {
 			tensor.Do(func(s *tensor.Scope) {
@@ -89,7 +79,7 @@ func TestCosineSimilarityInOnePass(t *testing.T) {
 						t.Errorf("%v, shape %v, dimension %d: the bits differ", typ, dims, dim)
 					}
 				}
-			}, tensor.On(cpu), tensor.Seed(4))
+			}, tensor.On(opened(t, "cpu")), tensor.Seed(4))
 		}
 	}
 }

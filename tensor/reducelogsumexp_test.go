@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -13,10 +12,6 @@ import (
 // TestLogSumExpInOnePass compares the logarithms of sums with the ops that they stand for, and
 // their gradients with those that have a graph. All must have the same bits.
 func TestLogSumExpInOnePass(t *testing.T) {
-	cpu, err := device.Open("cpu")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
 		for _, dims := range [][]int{{3}, {5, 1}, {4, 7}, {64, 257}, {2, 3, 1024}, {3, 1500}, {2, 9000}} {
 			for way := range 4 {
@@ -47,7 +42,7 @@ func TestLogSumExpInOnePass(t *testing.T) {
 							t.Errorf("%v, shape %v, way %d, over %v: the values differ", typ, dims, way, over)
 						}
 					}
-				}, tensor.On(cpu), tensor.Seed(4))
+				}, tensor.On(opened(t, "cpu")), tensor.Seed(4))
 			}
 		}
 	}

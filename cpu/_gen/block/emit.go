@@ -325,7 +325,8 @@ func hasF16C(c *ctx) {
 func madeByAMD(c *ctx) {
 	c.Function("madeByAMD")
 	c.Attributes(build.NOSPLIT)
-	c.Doc("madeByAMD reports whether the vendor's name begins with \"Auth\", as in AuthenticAMD (CPUID leaf 0, EBX).")
+	c.Doc("madeByAMD reports whether the vendor's name begins with \"Auth\", as in AuthenticAMD (CPUID leaf",
+		"0, EBX).")
 	c.SignatureExpr("func() bool")
 	c.XORL(reg.EAX, reg.EAX)
 	c.CPUID()

@@ -657,5 +657,6 @@ func tanhFunctionAVX2(dst []float32, a []float32)
 // hasF16C reports whether the processor converts between float32 and binary16 (CPUID leaf 1, ECX bit 29).
 func hasF16C() bool
 
-// madeByAMD reports whether the vendor's name begins with "Auth", as in AuthenticAMD (CPUID leaf 0, EBX).
+// madeByAMD reports whether the vendor's name begins with "Auth", as in AuthenticAMD (CPUID leaf
+// 0, EBX).
 func madeByAMD() bool

@@ -4,7 +4,8 @@ import "slices"
 
 // If a fold has one accumulator for a row, each of its operations waits for the one before. So with
 // AVX-512 a short program combines several rows side by side. A product of rows takes half of the
-// time if it is in the second-level cache, and three quarters in the third.
+// time if it is in the second-level cache, and three quarters in the third. From memory it takes
+// 1.15 of the time.
 
 // mostAbreast is the largest number of rows that a fold combines side by side.
 const mostAbreast = 4
