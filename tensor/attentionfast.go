@@ -70,7 +70,7 @@ func (x *Tensor) toFourDims(c *Scope, t dtype.Type, s shape.Dims) *Tensor {
 	return x.In(c).Cast(t).expand(s).reshape(fourDims(s))
 }
 
-// isFourDims reports whether x is such an operand itself.
+// isFourDims reports whether toFourDims returns x itself.
 func (x *Tensor) isFourDims(t dtype.Type, s shape.Dims) bool {
 	return x.dtype == t && s.Rank() == 4 && x.layout.Shape == s
 }
@@ -203,7 +203,7 @@ func (f *attentionFunc) fastForward(c *Context, in []*Tensor) (y, lse *Tensor) {
 			return y.reshape(fy).Cast(q.dtype)
 		}
 		if q.isFourDims(t, fq) && in[1].isFourDims(t, fk) && in[2].isFourDims(t, fv) && !f.masked {
-			y = compute(s) // which makes no tensor but y
+			y = compute(s) // here compute makes no tensor but y
 		} else {
 			y = within(s, compute)
 		}

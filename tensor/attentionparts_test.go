@@ -11,7 +11,7 @@ import (
 
 // TestAttentionGradientOfOneProjection differentiates with respect to a tensor whose parts are
 // queries, keys and values. The gradient must equal that of attention composed of other ops. If the
-// gradients of the parts can be written into one memory, no launch must join them.
+// gradients of the parts can be written into one memory, there must be no launch that joins them.
 func TestAttentionGradientOfOneProjection(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -16,8 +16,8 @@ type AutocastClass uint8
 // The autocast classes.
 const (
 	// AutocastThrough leaves the operands unchanged, so that the usual promotion decides. Ops that
-	// the Forward of such a Function calls are autocast one by one. Its VJP runs without autocast,
-	// as every VJP does.
+	// Forward calls are autocast one by one. VJP runs without autocast, as it does for every class
+	// except AutocastWithin.
 	AutocastThrough AutocastClass = iota
 	// AutocastLow casts the operands to the scope's 16-bit type. It is for matrix products and
 	// convolutions. Ops that Forward calls are not autocast. The same is true for AutocastHigh,

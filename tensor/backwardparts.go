@@ -136,8 +136,8 @@ func (q *partial) base(x piece) (offset int, ok bool) {
 	return offset, offset >= 0 && (offset+q.operand.shape.Size())*q.operand.dtype.Size() <= x.g.st.buf.Size()
 }
 
-// next returns a range of indices of which either all have arrived, or none. The range begins at
-// start, and ends before stop, which is at most end. arrived says whether the indices have arrived.
+// next divides the indices [start, end) into ranges that have arrived and ranges that have not, and
+// returns the first range: [start, stop). arrived says whether its indices have arrived.
 func (q *partial) next(start, end int) (arrived bool, stop int) {
 	for _, r := range q.runs {
 		switch {

@@ -438,8 +438,8 @@ func (s *Scope) Capture() *Graph {
 }
 
 // Capturing returns the graph that is recording the latest value of one of these tensors, or nil if
-// there is none. A function that opens a scope of its own, such as an optimizer's step, must then
-// open it in the graph's scope. Nil tensors are ignored.
+// there is none. If there is a graph, a function that opens a scope of its own, such as an
+// optimizer's step, must open it in the graph's scope. Nil tensors are ignored.
 func Capturing(x ...*Tensor) *Graph {
 	if captures.empty() {
 		return nil

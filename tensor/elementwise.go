@@ -361,7 +361,7 @@ func (f *elementwiseFunc) saves(in []*Tensor, y *Tensor) []*Tensor {
 	return keep
 }
 
-// neededValues returns the values that gradients need: the gradients of all operands for which
+// neededValues returns which values are needed to compute the gradients of all operands for which
 // needs returns true. Bit i of x stands for the value of operand i, and usesY for the result.
 func (f *elementwiseFunc) neededValues(needs func(i int) bool) (x uint, usesY bool) {
 	for k, p := range f.op.gradParts() {

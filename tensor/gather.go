@@ -33,7 +33,7 @@ func (f gatherFunc) gather(c *Context, in []*Tensor, callerIndex *Tensor, wrap b
 // callerIndex, the index that the caller passed.
 func gathered(op string, s *Scope, o device.Gather, x, index, callerIndex *Tensor) *Tensor {
 	y := alloc(op, s, x.st.dev, x.dtype, index.layout.Shape)
-	// index is a copy of callerIndex, so the launch reads the copy's memory.
+	// If index is a copy of callerIndex, the launch reads the copy's memory.
 	if callerIndex.st != index.st {
 		callerIndex = index
 	}

@@ -9,8 +9,8 @@ import (
 
 // A Hold keeps a tensor's memory for work that another goroutine will queue later, because that
 // goroutine waits for other ranks. Until [Hold.Done] the memory is not reused, even if the tensor
-// is freed. Ops that would disturb the work wait for it on the host. Later ops are ordered after
-// the work by streams, as after any op.
+// is freed. Ops that would disturb the work wait for it on the host. Streams order later ops after
+// the work, as after any op.
 type Hold struct {
 	st    *storage
 	view  device.View
@@ -118,8 +118,8 @@ func (h *Hold) On(s device.Stream) (device.View, error) {
 	return h.view, nil
 }
 
-// Done ends the hold. By then the work has been queued, host work has been done, or the work will
-// never be done. Call Done once.
+// Done ends the hold. Call it once, when the work is queued, when work of the host is done, or when
+// it is clear that the work will never be done.
 func (h *Hold) Done() {
 	st := h.st
 	st.mu.Lock()

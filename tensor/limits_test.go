@@ -63,8 +63,8 @@ func TestImpossibleArguments(t *testing.T) {
 	}
 }
 
-// TestNoElementsOfHugeShape makes tensors of which one size is 0. The other sizes may then have any
-// value as long as the strides fit an int, as in PyTorch.
+// TestNoElementsOfHugeShape makes tensors with a size of 0. The other sizes may then have any value
+// as long as the strides fit an int, as in PyTorch.
 func TestNoElementsOfHugeShape(t *testing.T) {
 	x := Zeros(0, math.MaxInt)
 	if x.Shape().At(1) != math.MaxInt || x.Strides().At(0) != math.MaxInt || len(x.Bytes()) != 0 || len(x.Floats()) != 0 {

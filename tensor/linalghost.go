@@ -99,7 +99,7 @@ func onMatrices(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape
 	return matricesOnHost(op, s, batch, in, out, wide)
 }
 
-// groupElements is about the number of elements that a worker computes at a time, and mostGroups
+// groupElements is roughly the number of elements that a worker computes at a time. mostGroups is
 // the greatest number of groups.
 const groupElements, mostGroups = 1 << 10, 64
 
@@ -300,11 +300,11 @@ func inFloat64(op string, given []*Tensor, f func(c *Scope, in []*Tensor) []*Ten
 	return inType(dtype.F64, op, given, f)
 }
 
-// ownTypeFrom is the size of matrices from which float32 is not converted. Below it, float64 costs
-// little, and it settles more signs of vectors as other libraries do.
+// ownTypeFrom is the size from which float32 matrices are not converted to float64. For smaller
+// matrices float64 costs little, and more signs of vectors agree with those of other libraries.
 const ownTypeFrom = 32
 
-// inOwnType is inFloat64 without conversions for matrices with many rows and columns.
+// inOwnType is inFloat64, but does not convert matrices with many rows and columns.
 func inOwnType(op string, given []*Tensor, f func(c *Scope, in []*Tensor) []*Tensor) []*Tensor {
 	typ := dtype.F64
 	if x := given[0]; min(x.Dim(-1), x.Dim(-2)) >= ownTypeFrom {
