@@ -15,7 +15,7 @@ type AttentionOptions struct {
 	// Mask broadcasts to [..., queries, keys]. A bool mask is true where a query may attend to a
 	// key. A floating point mask is added to the scores.
 	Mask *Tensor
-	// Causal lets query i attend only to the keys 0 … i, also where there are fewer keys than
+	// Causal lets query i attend only to the keys 0 … i, even if there are fewer keys than
 	// queries. It may be combined with Mask and Lengths; torch refuses Mask with is_causal. A query
 	// then attends only to keys that Causal, Mask and Lengths all allow. So Mask need not repeat
 	// what Causal says.

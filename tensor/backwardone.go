@@ -11,8 +11,8 @@ type fromOne interface {
 	fromOne(c *Context) []*Tensor
 }
 
-// start sends the gradient of a result from which the run starts to the task t of that result. It
-// makes a tensor of the gradient 1 only if one is needed.
+// start sends task t the gradient of its result, from which the run starts. It makes a tensor of
+// the gradient 1 only if one is needed.
 func (e *engine) start(t *task, s start) {
 	switch {
 	case s.g != nil:

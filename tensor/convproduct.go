@@ -331,7 +331,7 @@ func (v *convolution) spread(c *Scope, g, a *Tensor, t dtype.Type, out *Tensor, 
 }
 
 // gradient returns the gradient of the weight from the operand x and g, the gradient of the result.
-// The gradients of the parts of a batch are added in float32 and rounded once, also if the factors
+// The gradients of the parts of a batch are added in float32 and rounded once, even if the factors
 // are 16-bit floats.
 func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	shaped := shape.Of(v.groups, v.outputs/v.groups, v.perGroup()*v.taps())

@@ -137,8 +137,8 @@ func TestCrossEntropyMean(t *testing.T) {
 	}
 }
 
-// TestCrossEntropySmoothed compares gradients with a graph, which are composed of ops, with those
-// of one op. Both must have the same bits.
+// TestCrossEntropySmoothed computes gradients by one op, and again with CreateGraph, which composes
+// them of several ops. Both must have the same bits.
 func TestCrossEntropySmoothed(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {

@@ -41,7 +41,7 @@ func (r *bucketRun) less() {
 
 func (r *bucketRun) End(failed error) { fmt.Println("the end:", failed) }
 
-// A watcher knows before a run for which gradients it waits. It is told about each gradient as soon
+// Before a run, a watcher knows which gradients to wait for. It is told about each gradient as soon
 // as the gradient is complete. The leaf nearest to the loss comes first.
 func ExampleWatchBackward() {
 	a := tensor.From([]float32{1, 2}).RequiresGrad()

@@ -69,7 +69,7 @@ func rewritePower(n *exprNode) *exprNode {
 }
 
 // exprFuncOf returns the function with this name, or nil. It finds every op that was declared
-// without run-time scalars, also a program's own.
+// without run-time scalars, including ops that the program declared.
 func exprFuncOf(name string) *exprFunc {
 	switch name {
 	case "clamp", "clip":

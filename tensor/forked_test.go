@@ -86,7 +86,7 @@ func (p *forkedProgram) run(s *tensor.Scope) {
 	for range 14 {
 		kind := r.IntN(len(forkedSizes))
 		switch r.IntN(8) {
-		// a result of two tensors, computed with temporaries, one of which is made on another
+		// compute a result from two tensors, with temporaries; one temporary is made on another
 		// stream
 		case 0, 1, 2:
 			on(s, func(c *tensor.Scope) {

@@ -106,7 +106,7 @@ func (x *Tensor) wrapped(op string, n int) *Tensor {
 	return y
 }
 
-// wrapping holds the ops with an option by which indices below 0 count from the end.
+// wrapping holds the primitives with the option Wrap: indices below 0 count from the end.
 var wrapping = [2]device.Op{&device.Gather{Wrap: true}, &device.Scatter{Wrap: true}}
 
 // fromEnd returns x as indices of a dimension of size n, in which negative indices count from the

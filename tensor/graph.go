@@ -123,7 +123,7 @@ type node struct {
 	operands []operandInfo
 	needs    []bool
 	saved    []saved
-	saves    int // number of saved values, also after they were dropped
+	saves    int // number of saved values, even after they were dropped
 	hooks    atomic.Pointer[hooks]
 	scope    *Scope
 	seq      uint64 // grows with time, so that descending order is a topological order

@@ -66,8 +66,8 @@ func TestFromMemorySharesAndReleases(t *testing.T) {
 	}
 }
 
-// TestFromMemoryIsCollected checks that the garbage collector releases memory that nobody frees, of
-// any size, also in scopes that were dropped.
+// TestFromMemoryIsCollected checks that the garbage collector releases memory of any size that
+// nobody frees, even in scopes that were dropped.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestFromMemoryIsCollected(t *testing.T) {

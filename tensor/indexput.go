@@ -192,7 +192,7 @@ func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
 		in = append(in, t)
 	}
 	own := youngest(p.op, in)
-	// A vector of int64 needs no intermediate tensors but, at most, a copy.
+	// If the only index is a vector of int64, at most one intermediate tensor is needed: a copy.
 	if ok && len(p.parts) == 1 && len(p.flips) == 0 && t.dtype == x.dtype {
 		if index := p.parts[0].index; index != nil && index.scope == own && index.dtype == dtype.I64 && index.Rank() == 1 {
 			places := p.combine(own, x, t)

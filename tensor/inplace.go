@@ -47,7 +47,7 @@ func leafError(op, what string, operands []*Tensor) *Error {
 	return e.hint("write %s, with the scope s of tensor.Do(func(s *tensor.Scope) { … }, tensor.NoGrad())", call)
 }
 
-// inPlace computes op on the given operands, of which x is the first. It stores the result in x.
+// inPlace computes op on the given operands and stores the result in x, the first operand.
 func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tensor {
 	s := x.writable(op.called(), in[1:]...)
 	if sh := broadcast(op.called(), in); sh != x.layout.Shape {

@@ -46,7 +46,7 @@ func TestItemLater(t *testing.T) {
 }
 
 // TestUpdateFinite checks that UpdateFinite finds an infinity or NaN in the first operand of any
-// group, also of a strided group. If there is neither, the result found stays 0.
+// group, even of a strided group. If there is neither, the result found stays 0.
 func TestUpdateFinite(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {

@@ -128,7 +128,7 @@ func TestOverwrittenResults(t *testing.T) {
 
 // TestIndexPosition checks the error for a bad index. It must name the position in the index that
 // the caller gave, even if the op expands the index. The error's operands must be the caller's
-// index and table, also if a GPU reports the error later.
+// index and table, even if a GPU reports the error later.
 func TestIndexPosition(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate")
 	if err != nil {

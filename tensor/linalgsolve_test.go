@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestLinAlgBlocks: equations and factorisations of any size have the backward error of their type.
-// Some sizes are below the size of a block, and need no product. Larger ones need one product or
-// several.
+// TestLinAlgBlocks checks that equations and factorisations of any size have a backward error as
+// small as their type allows. Sizes below the size of a block need no product. Larger sizes need
+// one product or several.
 func TestLinAlgBlocks(t *testing.T) {
 	testLinAlgBlocks(t, dtype.F64, 0x1p-52)
 	testLinAlgBlocks(t, dtype.F32, 0x1p-23)

@@ -57,7 +57,7 @@ func TestLinearOfNothing(t *testing.T) {
 	})
 }
 
-// TestNoAutocastMissed uses NoAutocast without effect. This must be an error, also for ops that
+// TestNoAutocastMissed uses NoAutocast without effect. This must be an error, even for ops that
 // read 16-bit operands without a cast.
 func TestNoAutocastMissed(t *testing.T) {
 	for name, f := range map[string]func(x, w, target *tensor.Tensor){

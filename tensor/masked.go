@@ -104,7 +104,7 @@ func (x *Tensor) NonzeroTuple() []*Tensor {
 	return columns
 }
 
-// masked checks mask, and returns the shape to which it broadcasts with x.
+// masked checks mask, and returns the common shape to which x and mask broadcast.
 func (x *Tensor) masked(op string, mask *Tensor, more ...*Tensor) shape.Dims {
 	in := append([]*Tensor{x, mask}, more...)
 	youngest(op, in)
@@ -162,9 +162,10 @@ func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 	})
 }
 
-// maskedScatterHere computes MaskedScatter on the host in one pass. It returns nil if operands are
-// not in the host's memory as the pass reads them, or if more is wanted than the values. It also
-// returns nil if src has too few elements, so that the caller finds the error.
+// maskedScatterHere computes MaskedScatter on the host in one pass. It returns nil if an operand is
+// not contiguous in the host's memory, or must be broadcast. It also returns nil if the op is
+// recorded for a gradient or a capture, or if a mode asks for other ops. If src has too few
+// elements it returns nil as well, so that the caller finds the error.
 func (x *Tensor) maskedScatterHere(s *Scope, sh shape.Dims, mask, src *Tensor) *Tensor {
 	const op = "masked_scatter"
 	in := []*Tensor{x, mask, src}

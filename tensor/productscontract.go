@@ -41,7 +41,7 @@ func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 	}
 	xs, xg, xl, rows := order(x, xDims)
 	ys, yg, yl, columns := order(y, yDims)
-	// these become the shapes in which dimensions of size 1 are expanded
+	// these become the shapes of x and y, with the summed dimensions of size 1 expanded
 	xw, yw := x.layout.Shape, y.layout.Shape
 	for i := range xg {
 		n, m := x.layout.Shape.At(xg[i]), y.layout.Shape.At(yg[i])

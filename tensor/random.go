@@ -23,7 +23,7 @@ const (
 	placeKind
 )
 
-// String returns the word by which names of kernels denote the distribution k.
+// String returns the word for the distribution k in the names of kernels.
 func (k randomKind) String() string {
 	return [...]string{"uniform", "normal", "bernoulli", "randint", "dropout", "alpha_dropout", "dropout_add", "relu_dropout", "truncated_normal", "multinomial"}[k]
 }

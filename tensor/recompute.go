@@ -28,9 +28,10 @@ type segment struct {
 	in            *node  // node that saved the operands
 	needs         []bool // whether each operand requires a gradient
 	operandMemory []*storage
-	// scope in which the outermost of the nested segments around this one was called
+	// scope in which this segment was called; for a nested segment, the scope in which the
+	// outermost segment was called
 	outer *Scope
-	// scope in which the outermost of the nested segments around this one was called
+	// line at which this segment was called
 	made *site
 	live atomic.Int32
 

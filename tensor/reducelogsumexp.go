@@ -13,7 +13,8 @@ type logSumExpFunc struct{ dims []int }
 
 func (*logSumExpFunc) Name() string { return "logsumexp" }
 
-// The sum of exp(x - most), and the gradient of x from the result's. Both take one pass.
+// expSums holds reductions that compute Σ exp(x - most). expSumGrad computes the gradient of x from
+// the gradient of the result. Each takes one pass.
 var (
 	expSums    cache[dtype.Type, *device.Reduction]
 	expSumGrad = &Elementwise{Name: "logsumexp", Arity: 3, Expr: x0.Sub(x1).Exp().Mul(x2), NoGrad: true}

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestLogSumExpInOnePass compares the logarithms of sums with the ops that they stand for, and
-// their gradients with those that have a graph. All must have the same bits.
+// TestLogSumExpInOnePass compares LogSumExp with the several ops that it replaces. It also compares
+// the gradients with those that CreateGraph composes of several ops. The bits must be the same.
 func TestLogSumExpInOnePass(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
 		for _, dims := range [][]int{{3}, {5, 1}, {4, 7}, {64, 257}, {2, 3, 1024}, {3, 1500}, {2, 9000}} {

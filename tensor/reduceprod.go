@@ -17,7 +17,7 @@ var prodOp = declareReduction(&Reduction{Name: "prod", Autocast: AutocastHigh, K
 
 // Prod returns the product over dims, or over all elements if dims is empty. Integers and bool are
 // multiplied as int64. The product of no elements is 1. Floats are multiplied in float64. The
-// gradient of each element is the product of the other elements, also where elements are 0.
+// gradient of each element is the product of the other elements, even where elements are 0.
 func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 
 // If a product has at most fewFactors factors, the gradient of a factor is computed as the product

@@ -131,7 +131,7 @@ func spanOf(size, start, stop, step int) (first, n, stride int, reversed bool) {
 	}
 	if start > stop {
 		n = 1
-		if step > stop-start { // no quotient is compared with 1 here, because -step may overflow
+		if step > stop-start { // compare before dividing: for the least int, -step overflows
 			n = (start-stop-1)/-step + 1
 		}
 	}

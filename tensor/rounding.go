@@ -54,7 +54,7 @@ var (
 		Expr: x0.Mul(p0).Div(p1).RoundEven().Div(p0).Mul(p1),
 		Ref:  func(x, p []float64) float64 { return math.RoundToEven(x[0]*p[0]/p[1]) / p[0] * p[1] }})
 
-	// The ops for infinities use that 0·x is 0 for finite x, and NaN for infinities and NaN.
+	// The ops for infinities rely on this: 0·x is 0 for finite x, and NaN for infinities and NaN.
 	// Integers are always finite.
 	isNaNOp    = truth("isnan", x0.Ne(x0), math.IsNaN)
 	isInfOp    = truth("isinf", x0.Mul(expr.C(0)).Ne(expr.C(0)).And(x0.Eq(x0)), func(x float64) bool { return math.IsInf(x, 0) })

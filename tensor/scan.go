@@ -13,7 +13,7 @@ func scanName(k device.ScanKind) string {
 }
 
 // scanType returns the type in which a scan of type t is computed. For float32 and 16-bit floats it
-// is wider than t, so that only the rounding of the result counts, also for a long sum. PyTorch's
+// is wider than t, so that only the rounding of the result counts, even for a long sum. PyTorch's
 // CPU does the same.
 func scanType(t dtype.Type) dtype.Type {
 	switch {
@@ -27,8 +27,8 @@ func scanType(t dtype.Type) dtype.Type {
 
 // doubling combines each entry of x along an axis with all entries before it, or with all entries
 // after it if reverse is set. After s steps an entry has been combined with the 2ˢ-1 nearest
-// entries. The function combine gets two values, of which far comes before near in the order of the
-// scan. It must be associative. The tensors in x together represent one value.
+// entries. The function combine gets two values: far comes before near in the order of the scan.
+// combine must be associative. The tensors in x together represent one value.
 func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Tensor) []*Tensor) []*Tensor {
 	n := x[0].layout.Shape.At(axis)
 	part := func(start, n int) []*Tensor {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCumProdGradient compares gradients with a graph, which are composed of ops, with those of one
-// program. Both must have the same bits.
+// TestCumProdGradient computes gradients by one program, and again with CreateGraph, which composes
+// them of several ops. Both must have the same bits.
 func TestCumProdGradient(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
 		for _, dims := range [][]int{{3}, {5, 1}, {64, 257}, {2, 3, 100}, {0, 4}} {

@@ -151,12 +151,12 @@ func Root() *Scope { return root }
 // NewScope opens a scope below the root scope. Most programs use [Do] instead.
 func NewScope(opts ...Option) *Scope { return root.New(opts...) }
 
-// Do runs f with a new scope below the root scope and closes it, also when f panics. Inside of
+// Do runs f with a new scope below the root scope and closes it, even if f panics. Inside of
 // another scope s use s.Do: the new scope is then inside of s and inherits the modes of s, as
 // nested contexts do in PyTorch.
 func Do(f func(s *Scope), opts ...Option) { root.Do(f, opts...) }
 
-// Do runs f with a new child of s and closes it, also when f panics.
+// Do runs f with a new child of s and closes it, even if f panics.
 func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 	c := s.open(false, opts)
 	done := false
@@ -475,7 +475,7 @@ func (s *Scope) moveToParent(keep []*Tensor) {
 	}
 }
 
-// If a handle in another scope keeps a storage alive, the storage needs a cleanup of its own.
+// ownNode makes s the owner of n. It panics if s is closed.
 func (s *Scope) ownNode(n *node) {
 	n.scope = s
 	n.noted(s)

@@ -12,10 +12,10 @@ import (
 
 // A modeWatch watches a scope that sets NoGrad or Autocast, until the scope is first used. An
 // expression whose tensors are all older than the scope belongs to the tensors' scope, so the mode
-// would silently have no effect on it. The watch remembers the first op that ran outside of the
-// scope, on the scope's goroutine, and that the mode would have changed. Closing the scope reports
-// that op. If there is no such op, nothing is reported. For example, a function may return early,
-// before it uses the scope.
+// would silently have no effect on it. On the scope's goroutine, the watch remembers the first op
+// outside of the scope that the mode would have changed. Closing the scope reports that op. If
+// there is no such op, nothing is reported. For example, a function may return early, before it
+// uses the scope.
 type modeWatch struct {
 	binding[*modeWatch] // binds the watch to the goroutine that opened the scope
 

@@ -31,7 +31,7 @@ func (x *Tensor) view(op string, l shape.Layout, vjp func(c *Context, g *Tensor)
 }
 
 // unrecordedView makes a view of x with layout l. If it reports true, the caller calls attachView.
-// It spares views without a gradient the allocation of a function that computes the gradient.
+// Otherwise the caller need not allocate a function that computes the gradient.
 func (x *Tensor) unrecordedView(op string, l shape.Layout) (y *Tensor, grad bool) {
 	y = x.handle(op, x.scope, l)
 	if !x.scope.modes.noGrad {

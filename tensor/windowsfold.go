@@ -239,8 +239,8 @@ func (g *grid) addElements(op string, s *Scope, y, x, w *Tensor) {
 	y.st.version.Add(1)
 }
 
-// repeated returns windows, as the operand x of fold, in which all elements of a window are the
-// same number. terms, [n, c, out…], holds the number of each window.
+// repeated returns windows for the method fold to add. All elements of a window are the same
+// number. terms, [n, c, out…], holds the number of each window.
 func (g *grid) repeated(op string, s *Scope, terms *Tensor) *Tensor {
 	l := terms.layout
 	w := shape.Layout{Offset: l.Offset, Shape: l.Shape.Head(2), Strides: l.Strides.Head(2)}
