@@ -19,10 +19,10 @@ type LateItem struct {
 	here bool
 }
 
-// ItemLater starts to copy the current value of the only element of x to the host. On a GPU, whose
-// driver has page-locked memory, it returns without waiting. On other devices, and where no
-// page-locked memory is left, it waits as [Tensor.Item] does. [LateItem.Item] later waits for the
-// work that is queued now, not for work that is queued after this call.
+// ItemLater starts to copy the current value of the only element of x to the host. On a GPU it
+// copies to page-locked memory and returns without waiting. On other devices, and if no page-locked
+// memory is left, it waits as [Tensor.Item] does. [LateItem.Item] later waits for the work that is
+// queued now, not for work that is queued after this call.
 func (x *Tensor) ItemLater() *LateItem {
 	const op = "item_later"
 	x.use(op)

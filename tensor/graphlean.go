@@ -2,9 +2,10 @@ package tensor
 
 import "sync"
 
-// A lean function can often do without intermediate tensors. Then [Apply] needs no scope for them
-// and no handles of the operands, which take longer than a kernel on a few elements. A type that
-// embeds a lean function has its method lean too, so it defines its own if its Forward differs.
+// A lean function can often do without intermediate tensors. Then [Apply] makes no scope for them
+// and no handles of the operands, which would take longer than a kernel on a few elements. A type
+// that embeds a lean function inherits the method lean. If the type's Forward differs, it must
+// define its own method lean.
 type lean interface {
 	Function
 	// lean does what Forward does, but c's scope is the scope of the result, and in holds the

@@ -13,8 +13,7 @@ import (
 type Generator struct {
 	seed   uint64
 	offset atomic.Uint64
-	// tape through which the generator draws, which records draws or repeats them; nil if there is
-	// none
+	// tape that records the generator's draws, or repeats recorded draws; nil if there is none
 	tape *tape
 }
 

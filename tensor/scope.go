@@ -457,7 +457,7 @@ func (s *Scope) moveToParent(keep []*Tensor) {
 		stack = stack[:len(stack)-1]
 		p.ownNode(n)
 		for i := range n.saved {
-			// visit also saved tensors that are no operands, such as autocast's cast of a weight
+			// also visit saved tensors that are no operands, such as autocast's cast of a weight
 			push(n.saved[i].from.node)
 			if v := n.saved[i].packed; v != nil {
 				push(v.neededNode())

@@ -34,9 +34,9 @@ func UpdateFinite(op string, p *expr.Program, outs, ins [][]*Tensor, params *Ten
 	update(op, p, outs, ins, params, bits, found)
 }
 
-// PrepareUpdate does the part of [Update] that allocates memory at the first call with a program on
-// a device: it loads the code. Call it for all updates that belong together, before the first of
-// them.
+// PrepareUpdate loads the code of a program onto a device. Without it, the first [Update] with the
+// program on the device loads the code, and allocates memory for it. Call PrepareUpdate for all
+// updates that belong together, before the first of them.
 func PrepareUpdate(op string, p *expr.Program, dev device.Device) {
 	if d, ok := dev.(device.Preparer); ok {
 		check(op, d.Prepare(&device.MultiMap{Program: p}))
