@@ -22,8 +22,8 @@ var convShapes = []struct {
 }
 
 // BenchmarkConv2d runs layers on a batch of 8: forward only, and with both gradients.
-// bench/convolutions runs them and PyTorch alternately. These are the ratios of the processor time
-// to that of PyTorch 2.15 with oneDNN, on one core of a Xeon with AVX-512:
+// bench/convolutions runs them here and in PyTorch, alternately. These are the ratios of the
+// processor time to that of PyTorch 2.15 with oneDNN, on one core of a Xeon with AVX-512:
 //
 //	                          forward     input's gradient  weight's gradient
 //	the stem                  1.0         0.9               0.8

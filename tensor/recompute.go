@@ -28,8 +28,8 @@ type segment struct {
 	in            *node  // node that saved the operands
 	needs         []bool // whether each operand requires a gradient
 	operandMemory []*storage
-	// scope in which this segment was called; for a nested segment, the scope in which the
-	// outermost segment was called
+	// lasting scope in which this segment was called; for a nested segment, the lasting scope in
+	// which the outermost segment was called
 	outer *Scope
 	// line at which this segment was called
 	made *site
