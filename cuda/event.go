@@ -221,8 +221,8 @@ func (e *Event) delayStream(s *stream) error {
 	return nil
 }
 
-// checkRecording returns an error if e was last recorded in a recording, for a waiting stream or
-// host outside of that recording. The caller holds e.mu.
+// checkRecording returns the error of a wait for an event whose last mark was made in a recording.
+// The host or the stream that waits is not part of that recording.
 func (e *Event) checkRecording(op string) error {
 	return &device.RecordError{Device: e.d.name, Op: op, Why: "its mark was made in a recording, for the streams of that"}
 }

@@ -44,7 +44,7 @@ type keptGroup struct{ block, key ptx.Value }
 
 // keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight. Four
 // lanes share the work. Their lane IDs differ only in the bits with the values laneStep and
-// 2·laneStep. The argument rank is this lane's index among the four, which draws bits 4·rank to
+// 2·laneStep. The argument rank is this lane's index among the four. The lane draws bits 4·rank to
 // 4·rank+3 of each group. The returned function reports whether dropout keeps the weight with index
 // bit+more of a group.
 func (w *weighing) keptBits(laneStep int, rank ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {
