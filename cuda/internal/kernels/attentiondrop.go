@@ -37,7 +37,7 @@ func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 	return i.Min(w.queries.Sub(num(1))).MadWide(w.rowBlocks(), w.block)
 }
 
-// keptGroup is a group of 16 weights of one row, of which this lane draws four. The field block is
+// keptGroup is a group of 16 weights of one row. This lane draws four of them. The field block is
 // the first block of random numbers of the row. The field key is the index of the key of the first
 // weight that this lane draws. It is a multiple of 4.
 type keptGroup struct{ block, key ptx.Value }

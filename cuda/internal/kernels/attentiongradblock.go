@@ -25,7 +25,7 @@ type attentionGrad struct {
 type gradForm interface {
 	kernel() (*Kernel, error)
 	tile() (own, other int) // number of rows in a tile of own rows, and in a tile of other rows
-	// number of parts of the results' columns, each of which different blocks compute
+	// number of parts into which the results' columns are divided among blocks
 	columnParts() int
 	// number of tensor-core operations for one own row and one tile of other rows
 	tensor() int
