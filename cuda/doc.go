@@ -7,7 +7,7 @@
 //
 //	import _ "github.com/flambeau-go/flambeau/cuda"
 //
-//	dev, why := device.Best()      // cuda:0 if there is a GPU, else the CPU; why says so in words
+//	dev, why := device.Best()      // cuda:0 if there is a GPU, else the CPU; why gives the reason
 //	model = nn.To(model, dev)
 //	tensor.Do(func(s *tensor.Scope) { … }, tensor.On(dev))
 //

@@ -221,8 +221,8 @@ func (e *Event) delayStream(s *stream) error {
 	return nil
 }
 
-// checkRecording returns an error if e was last recorded in a recording, for a waiting stream or
-// host outside of that recording. The caller holds e.mu.
+// checkRecording returns the error of op, a wait or a query. The last mark of e was made in a
+// recording, and neither the host nor a stream outside of the recording may wait for it.
 func (e *Event) checkRecording(op string) error {
 	return &device.RecordError{Device: e.d.name, Op: op, Why: "its mark was made in a recording, for the streams of that"}
 }

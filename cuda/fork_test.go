@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestForkedRecording checks a recording with two streams, which only waits order. The second
-// stream, the fork, has its own memory. A replay of both streams must be one launch.
+// TestForkedRecording checks a recording with two streams that are ordered only by waits. The
+// second stream, the fork, has its own memory. A replay of both streams must be one launch.
 func TestForkedRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testForkedRecording)

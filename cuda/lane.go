@@ -23,7 +23,7 @@ type lane struct {
 	deps []int // indices of the nodes that directly precede the lane's next node
 	// for each lane, how many of its nodes precede this lane's next node
 	clock []uint32
-	// number of the lane's last node, not counting nodes for the begin and end of blocks
+	// number of the lane's last node, not counting nodes for the beginning and end of blocks
 	lastPiece uint32
 	held      []heldBlock
 }

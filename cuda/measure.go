@@ -125,7 +125,7 @@ func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measu
 }
 
 // preloaded loads the kernels of all trials in parallel. It leaves out trials whose kernels cannot
-// be loaded. If the first trial is one of them, it returns its error.
+// be loaded. If the kernels of the first trial cannot be loaded, it returns that trial's error.
 func (t *scratch) preloaded(list []*measuredForm) ([]*measuredForm, error) {
 	err := parallel(context.Background(), len(list), nil, func(i int) error {
 		for _, l := range list[i].launches {

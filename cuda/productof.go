@@ -79,8 +79,8 @@ func productOf(o *device.MatMul) (p cublaslt.Product, ok bool) {
 }
 
 // columns describes a view [batch, rows, columns] as column-major matrices, the layout of cublasLt.
-// The result turned is true if they are the view's matrices, and false if they are their
-// transposes. The latter is usual.
+// The result turned is true if the column-major matrices are the matrices of the view. It is false
+// if they are the transposes of the view's matrices, which is usual.
 func columns(v *device.View) (m cublaslt.Matrix, turned, ok bool) {
 	typ, ok := libraryTypes[v.Type]
 	if !ok {

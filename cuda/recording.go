@@ -43,13 +43,13 @@ type recording struct {
 	mu    sync.Mutex
 	lanes []*lane
 	nodes []recorded
-	// number of recorded nodes that are work, without those for the begin or end of a block
+	// number of recorded nodes that are work, without those for the beginning or end of a block
 	pieces int
-	marks  map[uint64]recorded // begins of the blocks that are in use, by address
+	marks  map[uint64]recorded // beginnings of the blocks that are in use, by address
 	hosts  []*pinnedBlock      // page-locked blocks that replays copy from or to
 }
 
-// recorded is one recorded node: work, or the begin or end of a block of memory.
+// recorded is one recorded node: work, or the beginning or end of a block of memory.
 type recorded struct {
 	kind   recordedKind
 	lane   int
@@ -85,12 +85,12 @@ const (
 	recordedFeed  // copy of n bytes from the host that each replay provides
 	recordedHost  // copy of n bytes from page-locked memory of the program
 	recordedSave  // copy of n bytes to page-locked memory of the program
-	recordedBlock // begin of a block of n bytes
+	recordedBlock // beginning of a block of n bytes
 	recordedFreed
-	recordedTakeover // begin of a block in memory that another block still uses
+	recordedTakeover // beginning of a block in memory that another block still uses
 )
 
-// marks reports whether a node of this kind is the begin or end of a block, and not work.
+// marks reports whether a node of this kind is the beginning or end of a block, and not work.
 func (k recordedKind) marks() bool {
 	return k == recordedBlock || k == recordedFreed || k == recordedTakeover
 }
@@ -204,7 +204,7 @@ func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 }
 
 // Follow makes later work of the stream with arena id run after the work queued on the stream with
-// arena before. The first stream then also takes over the second one's memory.
+// arena before. The stream with arena id then also takes over the memory of the arena before.
 func (b backing) Follow(id, before pool.StreamID) error {
 	e, err := b.Record(before)
 	if err != nil {
@@ -317,7 +317,7 @@ func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffe
 	return b, nil
 }
 
-// block records the begin of a block or, if freed is true, its end. It returns false if the
+// block records the beginning of a block or, if freed is true, its end. It returns false if the
 // recording has ended.
 func (l *lane) block(addr uintptr, requested, rounded uint64, label string, freed bool) bool {
 	if l == nil {

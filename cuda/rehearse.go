@@ -108,8 +108,8 @@ func (d *Device) preload(k *kernels.Kernel) error {
 }
 
 // lacks lists the kernels that r has loaded and d has not. Kernels with long texts come first,
-// because they take longest to compile. At the end of the list, one goroutine would still compile a
-// long text while all others are idle.
+// because they take longest to compile. If a long text came last, one goroutine would still compile
+// it while all others are idle.
 func (d *Device) lacks(r *Device) (list []*kernels.Kernel) {
 	for k := range r.kernels.Range {
 		if v, ok := d.kernels.Load(k); ok {

@@ -12,14 +12,15 @@ import (
 
 var _ device.Replayer = (*replayer)(nil)
 
-// turns is the largest number of replays that are queued at once. Each has its own copy of the data
-// that replays provide. A further replay waits for the oldest one.
+// turns is the largest number of replays that are queued at once. Replays take numbered turns: 0 to
+// turns-1, then 0 again. Each turn has its own memory for the data that a replay provides. A replay
+// waits until the previous replay with the same turn is done.
 const turns = 4
 
-// replayer is the graph made from a recording. The graph reads one block of page-locked memory. It
-// holds the constants, and then one copy for each turn of the data (feeds) that replays provide.
-// Before a launch, the nodes that copy feeds are changed to read the copy of the current turn.
-// Launches that are already queued still read the copies of their own turns.
+// replayer is the graph made from a recording. The graph reads one block of page-locked memory. The
+// block holds the constants, and then for each turn the data (feeds) that a replay provides. Before
+// a launch, the nodes that copy feeds are changed to read the feeds of the current turn. Launches
+// that are already queued still read the feeds of their own turns.
 type replayer struct {
 	r      *recording
 	ops    int

@@ -10,7 +10,7 @@ import (
 
 // The emulator checks that work uses a block only between the nodes that begin and end the block.
 // When operations are merged, the merged operation may use a block earlier or later than the
-// recorded ones. The begin or end of the block is then moved as well.
+// recorded ones. The beginning or the end of the block is then moved as well.
 
 // nodePlace is a position in the list of recorded nodes: before, at, or after the node with an
 // index.
@@ -39,10 +39,10 @@ type placedNode struct {
 type markedBlock struct {
 	span       worklist.Span
 	begin, end recorded
-	// from and to are the positions of the begin and the end. If the block has no end, to.node is
-	// the constant never.
+	// from and to are the positions of the beginning and the end. If the block has no end, to.node
+	// is the constant never.
 	from, to nodePlace
-	first    int // index of the recorded begin
+	first    int // index of the recorded beginning
 	last     int // index of the recorded end
 	moved    bool
 	// another block of the group of blocks that share memory at the same time; the method top
@@ -53,8 +53,8 @@ type markedBlock struct {
 const never = math.MaxInt
 
 type blockList struct {
-	blocks []*markedBlock // in the order of their begins
-	// ends of whole segments that the recording took over, and whose begin was not recorded
+	blocks []*markedBlock // in the order in which they begin
+	// ends of whole segments that the recording took over, and whose beginning was not recorded
 	segments []recorded
 }
 
@@ -124,7 +124,7 @@ func (list *blockList) at(n int, s worklist.Span) (found []*markedBlock) {
 	return found
 }
 
-// marks returns the begins and ends of the blocks. If blocks share memory at the same time, the
+// marks returns the beginnings and ends of the blocks. If blocks share memory at the same time, the
 // first block begins, the others take over its memory, and only the last block ends.
 func (list *blockList) marks() (marks []placedNode) {
 	for _, a := range list.blocks {

@@ -19,8 +19,8 @@
 //	... calls ...
 //	runtime.UnlockOSThread()
 //
-// All calls without these words find their context through a handle. All methods may be called from
-// several goroutines at once.
+// All other calls find their context through a handle. All methods may be called from several
+// goroutines at once.
 //
 // Some calls receive memory as an unsafe.Pointer. That memory must not move, and must stay alive,
 // until the work that reads or writes it has completed. That may be after the call's return. This

@@ -111,7 +111,8 @@ const (
 	FuncPTXVersion FuncAttr = 5
 	// FuncBinaryVersion is the compute capability of the machine code, as 10·major + minor.
 	FuncBinaryVersion FuncAttr = 6
-	// largest dynamic shared memory of a launch in bytes; more than 48 KiB must be set before
+	// largest dynamic shared memory of a launch in bytes; if a launch needs more than 48 KiB, this
+	// attribute must be set first
 	FuncMaxDynamicShared FuncAttr = 8
 	// FuncSharedCarveout is a hint: the percentage of the L1 cache to use as shared memory.
 	FuncSharedCarveout FuncAttr = 9

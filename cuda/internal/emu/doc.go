@@ -18,8 +18,8 @@
 // CUDA promises less about pageable memory. With PageableLate the driver does no more than CUDA
 // promises: copies of pageable memory also happen when their turn in the queue comes. If a source
 // changes before that, the context ends. A destination holds poison until then.
-// FLAMBEAU_PAGEABLE=late sets this for each driver whose Config does not choose, for whole suites
-// of tests.
+// FLAMBEAU_PAGEABLE=late sets this for each driver whose Config does not choose, so that a whole
+// test suite can run with it.
 //
 // The nodes of a graph form queues of their own, as far as their dependencies allow. A launch of a
 // graph counts as one launch.
@@ -28,8 +28,8 @@
 //
 // Devices can address each other's memory unless Config.NoPeer is set: servers with NVLink or
 // NVSwitch can, GeForce cards cannot. Access is one-way, and begins with CtxEnablePeerAccess. A
-// kernel that uses a peer's memory without access faults. A copy between devices goes through the
-// host, and takes the time of two copies, unless the context of its stream has access. An
+// kernel that uses a peer's memory but has no access causes a fault. A copy between devices goes
+// through the host, and takes the time of two copies, unless its stream's context has access. An
 // adversarial schedule divides a copy through the host into two pieces. Work that is not ordered
 // with the copy may run between the pieces.
 //
@@ -75,9 +75,11 @@
 //
 // If a condition is not met, the goroutine that calls first gets the engine or the link first. If
 // one goroutine drives two devices, a wait for one of them does not delay work that the goroutine
-// later submits to the second device. In an adversarial schedule the order of the calls decides
-// what the seed draws. So the goroutines' turns affect times, and the order of operations that no
-// event orders. They do not affect the values that a program computes, if its events are right.
+// later submits to the second device.
+//
+// In an adversarial schedule the order of the calls decides which random number each call gets. So
+// the order in which goroutines run affects the times. It also affects the order of operations that
+// no event orders. It does not affect the values that a program computes, if its events are right.
 //
 // # Stricter than hardware
 //

@@ -11,10 +11,10 @@ import (
 
 // A Meeting is one operation in several streams, usually of several devices. It stands for the
 // kernels of a library's collective: each of these kernels waits on its device for the kernels on
-// the other devices. It has one part in each of these streams. The parts run together, when all are
-// queued and each is at the head of its stream. Later work in each stream then sees the effect. A
-// host that waits for a part whose partners are not queued gets an error. The contexts of the
-// queued parts then end, because on hardware all of them would hang.
+// the other devices. A meeting has one part in each of its streams. The parts run together, when
+// all are queued and each is at the head of its stream. Later work in each stream then sees the
+// effect. A host that waits for a part whose partners are not queued gets an error. The contexts of
+// the queued parts then end, because on hardware all of them would hang.
 type Meeting struct {
 	name    string
 	parts   []*op
@@ -135,8 +135,8 @@ func (d *Driver) runMeeting(m *Meeting) {
 	}
 }
 
-// A MeetingError says which part of a collective waits in vain, and which parts are missing. They
-// were not queued, or can never run.
+// A MeetingError says which part of a collective waits in vain, and which parts are missing. The
+// missing parts were not queued, or can never run.
 type MeetingError struct {
 	Name   string
 	Device int

@@ -2,8 +2,8 @@
 
 package emu
 
-// mapUnreserved returns n bytes of Go memory. If the runtime gets new memory from the system, it
-// does not write it.
+// mapUnreserved returns n bytes of Go memory. If the runtime gets these bytes from the system, it
+// does not write to them.
 func mapUnreserved(n uint64) ([]byte, error) { return make([]byte, n), nil }
 
 // unmap does nothing, because the garbage collector frees the memory.

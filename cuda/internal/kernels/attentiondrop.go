@@ -37,14 +37,14 @@ func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 	return i.Min(w.queries.Sub(num(1))).MadWide(w.rowBlocks(), w.block)
 }
 
-// keptGroup is a group of 16 weights of one row, of which this lane draws four. The field block is
+// keptGroup is a group of 16 weights of one row. This lane draws four of them. The field block is
 // the first block of random numbers of the row. The field key is the index of the key of the first
 // weight that this lane draws. It is a multiple of 4.
 type keptGroup struct{ block, key ptx.Value }
 
 // keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight. Four
 // lanes share the work. Their lane IDs differ only in the bits with the values laneStep and
-// 2·laneStep. The argument rank is this lane's index among the four, which draws bits 4·rank to
+// 2·laneStep. The argument rank is this lane's index among the four. The lane draws bits 4·rank to
 // 4·rank+3 of each group. The returned function reports whether dropout keeps the weight with index
 // bit+more of a group.
 func (w *weighing) keptBits(laneStep int, rank ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {

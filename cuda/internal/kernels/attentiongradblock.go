@@ -13,7 +13,8 @@ import (
 // the rows that a block owns "own rows", and the rows over which it loops "other rows".
 type attentionGrad struct {
 	q, k, v, g headRows
-	// These are dk and dv, or d1 is dq. Absent results have the type Invalid.
+	// In the launch for dk and dv, d1 is dk and d2 is dv. In the launch for dq, d1 is dq and d2 is
+	// absent. Absent results have the type Invalid.
 	d1, d2 headRows
 	w      weighingSpec
 	byKey  bool // whether this is the launch for dk and dv, in which a block's own rows are keys
@@ -24,7 +25,7 @@ type attentionGrad struct {
 type gradForm interface {
 	kernel() (*Kernel, error)
 	tile() (own, other int) // number of rows in a tile of own rows, and in a tile of other rows
-	// number of parts of the results' columns, each of which different blocks compute
+	// number of parts into which the results' columns are divided among blocks
 	columnParts() int
 	// number of tensor-core operations for one own row and one tile of other rows
 	tensor() int

@@ -14,7 +14,7 @@ type gradFloat struct {
 	attentionGrad
 	rows  int // number of own rows of a thread; they are 8 rows of the tile apart
 	other int // number of rows in a tile of other rows
-	parts int // number of parts of the results' columns, each of which different blocks compute
+	parts int // number of parts into which the results' columns are divided among blocks
 }
 
 // gradFloatFor chooses the largest tiles that fit the registers and 99 KiB of shared memory.

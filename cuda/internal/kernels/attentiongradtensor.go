@@ -14,7 +14,7 @@ import (
 type gradTensor struct {
 	attentionGrad
 	other int // number of rows in a tile of other rows
-	parts int // number of parts of the results' columns, each of which different blocks compute
+	parts int // number of parts into which the results' columns are divided among blocks
 }
 
 const gradWarps = 4

@@ -72,9 +72,9 @@ func (t headTile) fragments(b *ptx.Builder, alongK bool, start ptx.Value, operan
 	}
 }
 
-// rowVector returns how many neighbouring elements of a row one access can always move. They fill
-// 16, 8 or 4 bytes, or it is one element. The operand has rank 4, and its rows lie along the last
-// dimension.
+// rowVector returns how many neighbouring elements of a row one access can always move. The
+// elements fill 16, 8 or 4 bytes, unless the result is 1. The operand has rank 4, and its rows lie
+// along the last dimension.
 func rowVector(o Operand) int {
 	for v := 16 / o.Type.Size(); v > 1 && o.Strides.At(3) == 1; v /= 2 {
 		whole := o.Shape.At(3)%v == 0 && o.start()%uint64(v*o.Type.Size()) == 0

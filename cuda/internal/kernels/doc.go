@@ -11,7 +11,7 @@
 //		MatMul         batched products of any strides; MatMulSplit also adds a bias, applies an
 //	              activation and divides long sums among blocks. For 16-bit floats a model of
 //	              the [GPU] chooses the form
-//		Softmax        rows, and SoftmaxGrad; also of the logarithm
+//		Softmax        softmax and log-softmax of rows, and SoftmaxGrad
 //		Attention      softmax(scale·q·kᵀ + mask)·v by tiles of keys, in one launch, or in two if
 //	              blocks divide the keys of a few queries; AttentionGrad in three
 //		CrossEntropy   fused log-softmax and negative log likelihood, and CrossEntropyGrad
@@ -32,6 +32,6 @@
 // Every kernel is deterministic: results have the same bits on every run. Elementwise results have
 // the bits that [expr.Program.Eval] defines.
 //
-// The page bench/results/machinecode.md counts the instructions that NVIDIA's assembler makes of
-// the kernels, and the speed that they allow at most. TestMachineCode checks these numbers.
+// The page bench/results/machinecode.md lists how many instructions NVIDIA's assembler makes of the
+// kernels, and the highest speed that these allow. TestMachineCode checks these numbers.
 package kernels

@@ -30,7 +30,8 @@ type Form struct {
 }
 
 // String returns a text such as "128x128x32, k by 512 behind 264 tiles". It names the tile, the
-// part of k that a block sums in tiles with divided sums, and the number of tiles without.
+// part of k that a block sums in tiles with divided sums, and the number of tiles whose sums are
+// not divided.
 func (f Form) String() string {
 	s := fmt.Sprintf("%dx%dx%d", f.Tile[0], f.Tile[1], f.Tile[2])
 	if f.Chunk > 0 {
@@ -64,7 +65,8 @@ type Choice struct {
 	planned productPlan // plan with the form that the model chose
 }
 
-// A is first copied to rows aligned to 16 bytes
+// A productPlan is the plan of a product in a certain form. The argument k of named is the length
+// of the sums.
 type productPlan interface {
 	named(k int) Form
 	launches(o ProductOperands, scratch Scratch) ([]Launch, error)
@@ -238,8 +240,8 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 // mostParts is the largest number of parts into which k is divided.
 const mostParts = 64
 
-// mostForms is the largest number of forms of a product that are measured. The factor likely limits
-// them further: a form is measured only if its predicted time is at most 1.6 times that of the best
+// mostForms is the largest number of forms of a product that are measured. The constant likely is a
+// second limit: a form is measured only if its predicted time is at most 1.6 times that of the best
 // form.
 const (
 	mostForms = 12

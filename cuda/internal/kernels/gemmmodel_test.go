@@ -65,9 +65,9 @@ func TestProductModelPublished(t *testing.T) {
 	}
 }
 
-// TestGPUOf checks the rates of devices that are not listed. They must be those of the device
-// listed before, with their own number of multiprocessors. All cards except GeForce must add in
-// float32 at the full rate.
+// TestGPUOf checks the rates of devices. A capability that is not listed must get the rates of the
+// next lower one in the list. The bandwidth must be proportional to the number of multiprocessors.
+// All cards except GeForce must add in float32 at the full rate.
 func TestGPUOf(t *testing.T) {
 	for _, c := range []struct {
 		sm, cores, wantCores int

@@ -26,8 +26,8 @@ type tensorSpec struct {
 	share bool // whether all blocks of a tile with divided sums help to add up the partial sums
 	loop  bool // whether blocks loop over tiles
 	tune  productTune
-	// oneA and oneB report whether all products of the batch share the matrix a or b. The form is
-	// chosen by them; the kernel's code does not depend on them.
+	// oneA and oneB report whether all products of the batch share the matrix a or b. They affect
+	// the choice of the form, but not the kernel's code.
 	oneA, oneB bool
 }
 

@@ -44,7 +44,7 @@ func (l tensorLoad) memory(t dtype.Type) dtype.Type {
 }
 
 // tf32Slots returns how many more instructions a warp issues in a step of k than for 16-bit floats.
-// They round to tf32, and read single words.
+// These additional instructions round to tf32, and read single words.
 func (s tensorSpec) tf32Slots() int {
 	wm, wn := s.form.warp()
 	n := wm/4 + wn/4

@@ -304,9 +304,8 @@ func traffics(t *testing.T) []traffic {
 	}
 }
 
-// TestTraffic counts the bytes that kernels move whose speed is limited by memory bandwidth. They
-// may move at most a twentieth more than they must, unless a case allows more. The option -v prints
-// the counts.
+// TestTraffic counts the bytes that memory-bound kernels move. They may move at most a twentieth
+// more than they must, unless a case allows more. The option -v prints the counts.
 func TestTraffic(t *testing.T) {
 	t.Logf("%-42s %9s %9s %6s %8s", "kernels", "least", "moved", "ratio", "sectors")
 	for _, c := range traffics(t) {

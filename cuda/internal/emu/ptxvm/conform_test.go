@@ -391,8 +391,8 @@ func TestFMA32AgainstIntegers(t *testing.T) {
 		fa, fb := float32(a), float32(b)
 		got := fma32(fa, fb, c)
 		p := float64(a) * float64(b)
-		// The expected value is p+c rounded to nearest even, in integers. If shift is negative,
-		// they are scaled by 2^30.
+		// The expected value is p+c, computed in integers and rounded to nearest even. If shift is
+		// negative, p and c are first scaled by 2^30.
 		hi := uint64(p)
 		mant, exp := hi, 0
 		sticky, neg := false, false

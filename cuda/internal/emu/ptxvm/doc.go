@@ -12,9 +12,9 @@
 // functions, also recursive functions and calls by address. It does not execute wgmma, TMA and the
 // transaction counts of mbarrier, textures, clusters of more than one block, 8-bit floats, and
 // matrices of 4 and 1 bits. It does not execute SIMD video instructions, alloca, parameters of
-// functions in registers, and CUDA's device library (printf, malloc; a failed assert is a Trap that
-// quotes it). An instruction, modifier or operand type that is not executed is a *ParseError that
-// names it. Parse skips no instruction silently.
+// functions in registers, and CUDA's device library (printf, malloc). A failed assert is a Trap
+// that quotes the assertion. An instruction, modifier or operand type that is not executed is a
+// *ParseError that names it. Parse skips no instruction silently.
 //
 // Arithmetic is bit-exact IEEE 754 with the stated rounding. Functions with .approx stay within the
 // error bounds that the PTX ISA gives for them. mma.sync accumulates in float32 in the order of k.
@@ -23,9 +23,9 @@
 //
 // This package and the library's kernels might share a wrong understanding of the ISA. Two kinds of
 // tests would reveal that. The first kind compares Parse with the real assembler, if it is
-// installed. Both must accept or refuse each of tens of thousands of combinations of instruction,
-// type and modifier. The second kind runs kernels that other compilers (NVIDIA's, Triton) made of
-// sources in testdata/foreign, and compares their results with those of Go code.
+// installed. Both must agree on whether to accept each of tens of thousands of combinations of
+// instruction, type and modifier. The second kind runs kernels that other compilers (NVIDIA's,
+// Triton) made of sources in testdata/foreign, and compares their results with those of Go code.
 //
 // # What is checked
 //

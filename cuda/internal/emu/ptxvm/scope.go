@@ -22,7 +22,8 @@ type variable struct {
 	links []link
 }
 
-// scope maps names to declarations. Names that it does not contain are looked up in the scope up.
+// scope maps names to declarations. Names that it does not contain are looked up in the enclosing
+// scope, up.
 type scope struct {
 	up     *scope
 	regs   map[string]*register

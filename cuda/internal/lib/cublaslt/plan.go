@@ -168,8 +168,8 @@ func newHeuristic() *heuristic { return new(heuristic) }
 func (p *Plan) Workspace() int { return int(p.workspace) }
 
 // Run is cublasLtMatmul: it queues the product of the matrices at addresses a and b, and stores it
-// at address d. The address bias is 0 if the product has no bias. The address workspace is 0 if it
-// needs no workspace.
+// at address d. The address bias is 0 if the product has no bias. The address workspace is 0 if the
+// plan needs no workspace.
 func (p *Plan) Run(a, b, d, bias, workspace uint64, stream cu.Stream) error {
 	if p.bias {
 		if err := p.l.set(descSet, p.desc, descBias, bias, 8); err != nil {
