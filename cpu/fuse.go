@@ -476,7 +476,8 @@ func (b *binding) appendJumps(jumps []int, a *access) []int {
 }
 
 // nextUnit moves c from the first element of a unit to that of the next. It returns the dimension
-// in which this is a step forward. Divisions would take as long as a short unit does.
+// in which this is a step forward. To compute c from the number of a unit would need divisions,
+// which take as long as a short unit.
 func (b *binding) nextUnit(c *cursor) int {
 	in := b.rank - 1
 	if c[in] += b.cols; c[in] < b.dims[in] || in == 0 {

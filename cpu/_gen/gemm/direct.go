@@ -16,8 +16,10 @@ import (
 // narrow for packing use them.
 func directs(dir string) {
 	for isa, f := range map[string]struct {
-		name           string
-		one, two, many int // greatest number of rows for one and for two vectors, vectors for one row
+		name string
+		// one and two are the greatest numbers of rows in kernels of one vector and of two vectors.
+		// many is the number of vectors in the kernel of one row.
+		one, two, many int
 	}{"AVX2": {"direct256_amd64", 8, 6, 8}, "AVX512": {"direct512_amd64", 8, 14, 16}} {
 		b := build.NewContext()
 		b.ConstraintExpr("!noasm")
