@@ -29,7 +29,8 @@ const (
 	floatNotLess                   = 0x15 // also true for NaN
 )
 
-// rangeOf has the immediates of floatRange. The sign is that of the result, so -0 is below +0.
+// rangeOf has the immediates of floatRange. With them, the result keeps its sign, and -0 counts as
+// less than +0.
 var rangeOf = map[FoldKind]byte{Max: 5, Min: 4}
 
 // emit writes the machine code of instruction i.
