@@ -192,8 +192,8 @@ func TestGrad(t *testing.T) {
 	})
 }
 
-// scaled returns a function that computes x³·k. Its VJP multiplies by the argument by instead of k.
-// So its gradient is right only if by equals k.
+// scaled returns a function that computes x³·k. Its VJP has the factor by in place of k. So the
+// gradient is right only if by equals k.
 func scaled(k, by float64) *autograd.Func {
 	return &autograd.Func{Name: "scaled",
 		Forward: func(c *tensor.Context, in []*tt) *tt { c.Save(in[0]); return in[0].PowScalar(3).MulScalar(k) },

@@ -29,8 +29,7 @@ type CheckError struct {
 	Output []int
 	// Input is the number of the input with respect to which the derivative is taken, and At is the
 	// index of the element in that input. Gradients also depend on the gradient of the result. If
-	// Order is 2, Input may therefore be the number of inputs. It then stands for the gradient of
-	// the result.
+	// Order is 2, this gradient counts as one more input, after all others.
 	Input   int
 	At      []int
 	Got     float64 // derivative as the VJPs compute it

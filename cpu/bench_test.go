@@ -293,8 +293,9 @@ func BenchmarkChannelSum(b *testing.B) {
 	rate(b, 4*x.Size())
 }
 
-// BenchmarkForkJoin measures what it costs to share two units of work among workers. A unit takes
-// the time unit. Between two calls, the caller works alone for the time gap.
+// BenchmarkForkJoin measures what it costs to share two units of work among workers. In the names
+// of the cases, unit is the time that a unit of work takes. gap is the time for which the caller
+// works alone between two calls.
 func BenchmarkForkJoin(b *testing.B) {
 	for _, unit := range []time.Duration{0, 2 * time.Microsecond, 10 * time.Microsecond} {
 		for _, gap := range []time.Duration{0, 10 * time.Microsecond, 200 * time.Microsecond} {

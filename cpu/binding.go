@@ -155,7 +155,7 @@ func sized(a []access, n int) []access {
 	return a[:n]
 }
 
-// cacheStrides computes the fields of an access that the loops use from its strides.
+// cacheStrides sets the fields of an access that the loops use. It derives them from the strides.
 func (b *binding) cacheStrides(a *access) {
 	a.inner = a.stride[b.rank-1]
 	p := a.size

@@ -122,8 +122,8 @@ func (t *blendTask) run(lo, hi int) {
 	}
 }
 
-// blendGroup is a part of n rows with the same position of the axis: those from index outer of the
-// first dimension on, from the given column on.
+// blendGroup is a part of n rows that have the same position of the axis. The first of these rows
+// has the index outer in the first dimension, and the part begins at the given column.
 type blendGroup struct{ outer, n, column int }
 
 // row returns the rows of view v at position p of its axis, which has the given size.
@@ -157,7 +157,7 @@ func (t *blendTask) gradient(w *rowWorker, g blendGroup, p int) {
 	for k := range t.taps {
 		tap := &t.taps[k]
 		j, end := tap.first[p], tap.first[p+1]
-		if j == end { // the sum is +0, and adding that changes no other sum, because none is -0
+		if j == end { // the sum is +0; adding it changes no sum, because none is -0
 			continue
 		}
 		to, form := out, beginSum

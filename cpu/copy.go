@@ -32,8 +32,8 @@ const (
 
 var copyTasks = sync.Pool{New: func() any { return new(copyTask) }}
 
-// copied runs a map that only copies elements, without a cast. It returns false if it cannot: if
-// the result overlaps the operand, or for a transposition, which has a better implementation.
+// copied runs a map that only copies elements, without a cast. It returns false if the result
+// overlaps the operand, and for a transposition, which has a better implementation.
 func (d *Device) copied(o *device.Map) bool {
 	p := o.Program
 	if len(p.Code) != 1 || p.Code[0].Op != expr.OpX || len(o.Outs) != 1 || len(o.Ins) != 1 || p.In[0] != p.Out[0] || o.Outs[0].Size() == 0 {

@@ -130,9 +130,9 @@ func (d *Device) Info() device.Info {
 // SetMemoryLimit bounds the memory in bytes that the device's pool takes from the system. At the
 // limit Alloc runs the garbage collector. If that is not enough, Alloc fails with an error that
 // wraps [device.ErrOutOfMemory]. The argument 0 restores the initial limit: nine tenths of the
-// memory that the process may have. (Above all of it, Linux would kill the process.) If the system
-// does not report that memory, there is no initial limit. It applies to the total of "cpu" and all
-// ranks. A limit that a program sets applies only to this device.
+// memory that the process may have. (Linux would kill a process that takes more than all of it.) If
+// the system does not report that memory, there is no initial limit. The initial limit applies to
+// the total of "cpu" and all ranks. A limit that a program sets applies only to this device.
 func (d *Device) SetMemoryLimit(bytes int) {
 	d.mem.shared.Store(bytes <= 0)
 	if bytes <= 0 {

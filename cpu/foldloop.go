@@ -239,8 +239,9 @@ func (r *reduction) foldRow(w *runner, acc *accumulator, p, n, to int) {
 	writeBits(r.value(to), r.size, c.total(r))
 }
 
-// foldSegments reduces neighbouring segments of one row in place, the units from number u on. One
-// call of the loop does so. It returns their number, which is 0 if it cannot.
+// foldSegments reduces neighbouring segments of one row in place: the units from number u on, up to
+// at most hi-1. It calls the loop once for all of them. It returns the number of segments that it
+// reduced. If the loop cannot reduce segments, this is 0.
 func (r *reduction) foldSegments(w *runner, acc *accumulator, u, hi int) int {
 	blk := r.pl.block
 	blocks := rowSegment / blk // of a unit

@@ -456,8 +456,9 @@ func (b *binding) runLoop(lo, hi int) {
 	b.end(r)
 }
 
-// appendJumps appends, for each dimension, the distance in bytes from the first element of a unit
-// to that of the next, if the next unit is one step further in this dimension.
+// appendJumps appends a distance in bytes for each dimension. It is the distance from the first
+// element of a unit to the first element of the next unit, if the next unit is one step further in
+// this dimension.
 func (b *binding) appendJumps(jumps []int, a *access) []int {
 	n, back := len(jumps), 0
 	jumps = slices.Grow(jumps, b.rank)[:n+b.rank]
@@ -476,7 +477,8 @@ func (b *binding) appendJumps(jumps []int, a *access) []int {
 }
 
 // nextUnit moves c from the first element of a unit to that of the next. It returns the dimension
-// in which this is a step forward. Divisions would take as long as a short unit does.
+// in which this is a step forward. To compute c from the number of a unit would need divisions,
+// which take as long as a short unit.
 func (b *binding) nextUnit(c *cursor) int {
 	in := b.rank - 1
 	if c[in] += b.cols; c[in] < b.dims[in] || in == 0 {

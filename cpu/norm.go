@@ -333,7 +333,8 @@ type rowWeights struct {
 // all rows.
 func (r *rowWeights) simple() bool { return r.v == nil || r.inner == 1 && r.period == 1 }
 
-// shortRun is a limit of inner. Up to it, the weights are repeated in memory, one for each column.
+// shortRun is a bound of inner. If inner is below it, the weights are repeated in memory, one for
+// each column.
 const shortRun = 64
 
 func newRowWeights(v *device.View, t dtype.Type, n device.RowNorm, cols int) rowWeights {

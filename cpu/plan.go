@@ -139,8 +139,8 @@ func planFor(p *expr.Program, scalars uint64, f form) *plan {
 }
 
 // specialized returns the plan for these params. If no param of a minimum or maximum is NaN or 0,
-// this is a plan in which a loop computes that in one instruction. In other plans it takes about
-// six.
+// this is a plan whose loops compute a minimum or maximum in one instruction. In other plans it
+// takes about six instructions.
 func (pl *plan) specialized(params []uint64) *plan {
 	if len(pl.limits) == 0 {
 		return pl
@@ -400,8 +400,8 @@ func (pl *plan) place(slots, w int) {
 	slots += 2
 	// Most of the arena should stay in the first-level cache. The remaining part, mainly constants,
 	// should stay in the second-level cache. In a reduction, the order of additions depends on the
-	// size of the block. Loops and kernels need different numbers of slots, so there the size must
-	// not depend on that number.
+	// size of the block. So this size must not depend on the number of slots there: loops and
+	// kernels need different numbers.
 	pl.block = maxBlock
 	for pl.key.form != rawResults && pl.block > 256 && slots*w*pl.block > 96<<10 {
 		pl.block /= 2

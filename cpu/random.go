@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// randomRun is a number of elements. For at most so many elements, the random words are computed
-// together, in whole blocks of Philox.
+// randomRun is the largest number of elements whose random words are computed together, in whole
+// blocks of Philox.
 const randomRun = 1 << 10
 
 // philox returns the kernel of an OpPhilox of type T. If shared is true, all elements have the same

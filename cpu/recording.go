@@ -194,7 +194,8 @@ const (
 	uploadsOnce = "replays would copy the bytes of now"
 )
 
-// NewRecording starts a recording. Its replays compute nothing, because the device has no memory.
+// refused returns an error if s is a stream of a recording: op cannot be recorded, for the reason
+// why. Otherwise it returns nil.
 func refused(s device.Stream, op, why string) error {
 	r := recordingOf(s)
 	if r == nil {

@@ -338,7 +338,8 @@ func (r *reduction) value(i int) unsafe.Pointer { return unsafe.Pointer(&r.part[
 func (r *reduction) run(lo, hi int) {
 	w := r.begin(min(r.pl.block, r.binding.size))
 	acc := accumulators.Get().(*accumulator)
-	// rows of up to a block in place count too: with a call for each, they take twice as long
+	// rows that are read in place count as short up to a whole block: with one call for each row,
+	// they would take twice as long
 	if short := r.reduc <= r.pl.block/2 || r.inPlace && r.reduc <= r.pl.block; short && r.inner == 1 && r.chunks == 1 {
 		r.shortRows(w, lo, hi)
 	} else {

@@ -163,8 +163,9 @@ func (s *scatter) run(lo, hi int) {
 	}
 }
 
-// lines combines the lines with numbers lo to hi-1, for which w is at the first. It combines the
-// elements of neighbouring lines that have the same position as if they were a line.
+// lines combines the lines with numbers lo to hi-1. w is at line lo. lines takes one element of
+// each of several neighbouring lines, at the same place of each line. It combines these elements as
+// if they formed a line.
 func (s *scatter) lines(w *walk, l scatterLine, lo, hi, inner int) {
 	dst, src, index := pointer(s.dst), pointer(s.src), pointer(s.index)
 	last, n, dx, ds := w.rank-1, l.n, l.dx, l.ds

@@ -62,7 +62,7 @@ func (t *searchTask) run(lo, hi int) {
 func find[T number | int16 | int8 | uint8](row, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool) {
 	var v [searches]T
 	size, end, equal := int(unsafe.Sizeof(v[0])), n, 1
-	if rowStride == 0 || n == 1 { // one search finds the place before or after all elements
+	if rowStride == 0 || n == 1 { // all elements are equal, so searching one suffices
 		rowStride, n, equal = size, min(n, 1), n
 	}
 	for i := 0; i < m; i += searches {

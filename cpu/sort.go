@@ -198,8 +198,9 @@ func (s *sortSpace) sortEqualWords(x []uint64) {
 // digit is some of the upper bits. Words with equal upper bits keep their order, which is the order
 // of the positions.
 //
-// If hardly any words have the same highest digit, or the same two highest digits, these suffice.
-// Then few words are out of order, and all are near their places.
+// If hardly any words have the same highest digit, radix moves the words by this digit only. The
+// same holds for the two highest digits. Few words are then out of order, and all are near their
+// places, so settle sorts them.
 func (s *sortSpace) radix() []uint64 {
 	from, n := s.words, len(s.words)
 	if s.high == 0 {

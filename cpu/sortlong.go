@@ -12,8 +12,8 @@ import (
 const (
 	longRow  = 32 << 10 // least number of elements
 	sortPart = 8 << 10  // least number of elements of a part of the row
-	// number of elements of a list, if the keys are spread evenly: so many stay in the first-level
-	// cache
+	// number of elements of a list, if the keys are spread evenly; a list of this size stays in
+	// the first-level cache
 	sortList = 1 << 10
 )
 

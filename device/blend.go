@@ -12,8 +12,9 @@ import (
 //
 //	Out[o, j, i] = Σₖ X[o, Index[k, j], i] · Weight[k, j]
 //
-// If Back is set, Blend is the gradient of this: X and Out, n and m change places. An element of
-// Out is the sum over k of sums in the order of j, each of which begins with 0:
+// If Back is set, Blend is the gradient of this: X and Out, n and m change places. For each k,
+// there is a sum in the order of j, which begins with 0. An element of Out is the sum of these
+// sums over k:
 //
 //	Out[o, p, i] = Σₖ Σⱼ X[o, j, i] · Weight[k, j], where Index[k, j] = p
 //

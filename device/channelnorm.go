@@ -67,8 +67,8 @@ func (o *ChannelNormGrad) Check() (arg, reason string) {
 	return checkChannels(o, &o.X)
 }
 
-// For each element of X, Work counts the sum for Sum, a difference and a product for z, and the sum
-// for Product. If DX is present, it also counts a difference and two products that are added to
+// Work counts, for each element of X, the sum for Sum, a difference and a product for z, and the
+// sum for Product. If DX is present, it also counts a difference and two products that are added to
 // something.
 func (o *ChannelNormGrad) Work() Work {
 	each := 4

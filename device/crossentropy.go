@@ -70,7 +70,7 @@ func checkCount(v *View, needed bool) (arg, reason string) {
 	return "", ""
 }
 
-// For each element of X, Work counts a maximum, a difference, an exponential and a sum. If Mean is
+// Work counts, for each element of X, a maximum, a difference, an exponential and a sum. If Mean is
 // present, it also counts a sum and a comparison for each row. For logarithms of probabilities, it
 // counts only a negation for each row.
 func (o *CrossEntropy) Work() Work {
@@ -129,7 +129,7 @@ func (o *CrossEntropyGrad) Check() (arg, reason string) {
 	return checkCount(&o.Count, true)
 }
 
-// For each element of X, Work counts two differences, an exponential and a product. For logarithms
+// Work counts, for each element of X, two differences, an exponential and a product. For logarithms
 // of probabilities it counts only a product for each row.
 func (o *CrossEntropyGrad) Work() Work {
 	switch {

@@ -158,8 +158,8 @@ func (o *GridSampleGrad) Check() (arg, reason string) {
 	return "", ""
 }
 
-// For the gradient of Grid, Work counts two products and two sums for each element of X that is
-// read. For the gradient of X it counts one product and one sum.
+// Work counts two products and two sums for each element of X that is read, if D is the gradient of
+// Grid. For the gradient of X it counts one product and one sum.
 func (o *GridSampleGrad) Work() Work {
 	if o.D.Size() == 0 {
 		return Work{}

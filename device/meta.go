@@ -2,8 +2,8 @@ package device
 
 import "errors"
 
-// ErrNoValues is wrapped by the error of every read of a value on a device that has no memory, as
-// those of [OpenMeta].
+// ErrNoValues is wrapped by the error of every read of a value on a device without memory, such as
+// a result of [OpenMeta].
 var ErrNoValues = errors.New("the device has addresses without memory, so there are no values")
 
 // MetaConfig describes a device without memory.

@@ -26,11 +26,11 @@ const (
 	PickMode
 )
 
-// Argsort sorts the rows of X. Each row of Out, an I64 view, gets the positions in X's row of the
-// row's elements, in sorted order. Both views have rank 2 and the same number of rows. Out may have
-// fewer columns than X. In this case it gets only the first positions. NaN is the greatest value. 0
-// and -0 are equal, and all NaN are equal. The sort is stable, even if Descending is set. If Pick
-// is not PickFirst, the order is ascending and Out has one column.
+// Argsort sorts the rows of X. Out is an I64 view. Each row of Out gets the positions of the
+// elements of the same row of X, in sorted order. Both views have rank 2 and the same number of
+// rows. Out may have fewer columns than X. In this case it gets only the first positions. NaN is
+// the greatest value. 0 and -0 are equal, and all NaN are equal. The sort is stable, even if
+// Descending is set. If Pick is not PickFirst, the order is ascending and Out has one column.
 type Argsort struct {
 	Out, X     View
 	Descending bool

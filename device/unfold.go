@@ -11,7 +11,7 @@ import (
 // k of the window at position p. It is 0 if that element is outside the image.
 //
 // X and Y may have any layout and any type, but both have the same type. Elements are copied bit
-// for bit. Its gradient is a [Fold].
+// for bit. The gradient of an Unfold is a [Fold].
 type Unfold struct {
 	Y, X View
 	Window

@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// the numbers from 2⁻¹⁴ on are normal
+// Types promote as in PyTorch: the higher class wins. Within a class, the result type can hold the
+// values of both types.
 func Example() {
 	fmt.Println(dtype.Promote(dtype.I64, dtype.F16))
 	fmt.Println(dtype.Promote(dtype.U8, dtype.I8))

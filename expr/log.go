@@ -25,8 +25,8 @@ func (f format) splitBits(bits *Expr) (e, m *Expr) {
 		e = d.Bitcast(dtype.I32).Shr(C(23)).Cvt(dtype.F32)
 		return e, d.And(f.word(1<<23 - 1)).Add(root).Bitcast(f.t)
 	}
-	// Without AVX-512, processors cannot convert vectors of I64. So make the exponent the fraction
-	// of a float near 2⁵².
+	// Without AVX-512, processors cannot convert vectors of I64. So put the exponent into the
+	// fraction of a float near 2⁵², and subtract 2⁵² and off.
 	const off = 1200
 	d := bits.Sub(root).Add(f.word(off << 52))
 	e = d.Shr(C(52)).Or(f.word(0x433 << 52)).Bitcast(f.t).Sub(C(1<<52 + off))

@@ -29,8 +29,7 @@ func TestPowSpecialValues(t *testing.T) {
 			for _, y := range v {
 				a, b := Decode(ty, Encode(ty, x)), Decode(ty, Encode(ty, y))
 				got, want := pow(a, b), Decode(ty, Encode(ty, powRef([]float64{a, b})))
-				// math.Pow is not exact, so allow an error here; the test of accuracy is another
-				// one
+				// math.Pow is not exact, so allow an error here; another test checks the accuracy
 				tol := math.Abs(want) * 0x1p-45
 				if ty == dtype.F32 {
 					tol = math.Max(math.Abs(want)*0x1p-23, 0x1p-149)

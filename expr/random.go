@@ -32,8 +32,8 @@ const (
 )
 
 // A Draw says which word of a sequence of Philox blocks an element uses: word number index<<Shift
-// &^ Clear | Add. Several elements may use words of the same block. A U64 consists of this word,
-// the lower half, and of the next word.
+// &^ Clear | Add. Several elements may use words of the same block. The lower half of a U64 is this
+// word, and the upper half is the next word.
 type Draw struct{ Shift, Clear, Add uint8 }
 
 // Draw returns the [Draw] in the field Imm of an OpPhilox.

@@ -20,8 +20,9 @@ var (
 
 // Cvt converts v to type t. Conversions to floats round to nearest even. A conversion from float to
 // integer truncates, saturates at the limits of t, and gives 0 for NaN. A conversion to a narrower
-// integer type drops the upper bits. One to a wider type fills them with the sign if v's type is
-// signed, otherwise with zeros. There is no conversion from or to Pred: use Select and Ne.
+// integer type drops the upper bits. A conversion to a wider type fills the new bits with the sign
+// if v's type is signed, otherwise with zeros. There is no conversion from or to Pred: use Select
+// and Ne.
 func (v Value) Cvt(t Type) Value {
 	if v.t.IsFloat() && t.IsInt() {
 		return v.CvtRound(t, TowardZero)

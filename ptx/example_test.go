@@ -70,7 +70,8 @@ func warpSoftmax() *ptx.Builder {
 	return b
 }
 
-// The example prints the accesses of four elements, and the comments, of the text of a kernel.
+// The example prints some lines of a kernel's text: the comments, and the accesses to four elements
+// at once.
 func Example() {
 	k, err := vectorAdd().Build()
 	if err != nil {

@@ -308,8 +308,8 @@ func (b *Builder) foldBranches(r *region) {
 	r.nodes = out
 }
 
-// reduceStrength replaces unsigned multiplications, divisions and remainders by powers of two with
-// shifts and masks.
+// reduceStrength uses shifts and masks in place of multiplications, unsigned divisions and unsigned
+// remainders whose second operand is a power of two.
 func reduceStrength(b *Builder) {
 	b.rewrite(func(_ *region, n *node) bool {
 		if n.kind != instruction || len(n.args) < 2 || !n.t.IsInt() || n.args[0].konst {

@@ -10,8 +10,8 @@ import (
 // a. It reads the lower triangle of a. If a is not positive definite, Cholesky returns the order of
 // the first leading minor that is not positive, otherwise 0.
 //
-// It computes U = Lᵀ by rows, because the rows of a block of U are contiguous. The recursion is
-// that of substitution.
+// It computes U = Lᵀ by rows, because the rows of a block of U are contiguous. Like substitution,
+// it halves the matrix recursively, so that most of the work is products.
 func Cholesky[T Float](par Parallel, n int, a Matrix[T], l []T) (minor int) {
 	if n <= block {
 		return smallCholesky(n, a, l)
@@ -80,7 +80,7 @@ func smallCholesky[T Float](n int, a Matrix[T], l []T) (minor int) {
 }
 
 // rowsOfUpdate is the greatest number of rows that one product updates. A product computes whole
-// blocks on the diagonal, of which a half is not needed.
+// blocks on the diagonal, although only half of each block is needed.
 const rowsOfUpdate = 128
 
 // upperFactor is the factor U of a matrix while it is computed.

@@ -16,7 +16,7 @@ type LU[T Float] struct {
 	f      padded[T]
 	order  []int // row i of P·A is row order[i] of A
 	odd    bool  // the number of exchanges is odd
-	zero   int   // the number of the first pivot that is 0, counted from 1, or 0
+	zero   int   // number, from 1 on, of the first pivot that is 0; 0 if none is
 	panels padded[T]
 	above  [block]T // elements of U in a column of a panel
 }
@@ -215,7 +215,7 @@ func largest[T Float](v []T) (at int) {
 	return at
 }
 
-// Solve sets x, n×k and row-major, to the X for which A·X = B. If a pivot is 0, it consists of
+// Solve sets x, n×k and row-major, to the X for which A·X = B. If a pivot is 0, X consists of
 // infinities and NaN.
 func (lu *LU[T]) Solve(par Parallel, k int, b Matrix[T], x []T) {
 	if lu.n == 0 || k == 0 {

@@ -12,7 +12,8 @@ var sizes = []int{0, 1, 2, 3, 15, 16, 17, 31, 33, 47, 48, 65, 100, 145}
 
 func rowMajor[T Float](a []T, n int) Matrix[T] { return Matrix[T]{a, n, 1} }
 
-// layouts returns m×n matrices equal to the row-major a, with other distances.
+// layouts returns m×n matrices equal to the row-major a, with various distances between rows and
+// between columns.
 func layouts[T Float](a []T, m, n int) map[string]Matrix[T] {
 	turned, spread := make([]T, m*n), make([]T, 2*m*n+1)
 	for i := range m {
@@ -150,8 +151,8 @@ func testCholesky[T Float](t *testing.T, n int, a []T) {
 	}
 }
 
-// TestIllConditioned solves equations of Hilbert's matrix. The residual stays small though the
-// solution has no right digit.
+// TestIllConditioned solves equations of Hilbert's matrix. The residual must stay small, even
+// though no digit of the solution is right.
 func TestIllConditioned(t *testing.T) {
 	variants(t, func(t *testing.T) {
 		const n = 40
@@ -195,8 +196,8 @@ func TestSingular(t *testing.T) {
 	})
 }
 
-// TestZeroColumn factors matrices with a column of zeros after others. So the memory that they
-// share is not zeros.
+// TestZeroColumn factors matrices with a column of zeros. It first factors another matrix, so that
+// the memory that is used again does not hold zeros.
 func TestZeroColumn(t *testing.T) {
 	variants(t, func(t *testing.T) {
 		testZeroColumn[float32](t)

@@ -42,7 +42,8 @@ type padded[T Float] struct {
 
 func upTo(n, step int) int { return (n + step - 1) / step * step }
 
-// lead returns the first column from which loops over columns i and later begin.
+// lead returns the column at which a loop over columns i and later begins: the last multiple of
+// rows.Width up to i.
 func lead(i int) int { return i &^ (rows.Width - 1) }
 
 var memory32, memory64 = pool[float32](), pool[float64]()

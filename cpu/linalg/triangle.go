@@ -55,8 +55,8 @@ func (t *triangle[T]) substitute(par Parallel, lo, hi int, x []T, ldx, width int
 	t.substitute(par, h, hi, x, ldx, width)
 }
 
-// apply adds to rows r0 to r1 of x the product of these rows of t, in columns c0 to c1, with the
-// rows c0 to c1 of x.
+// apply multiplies rows r0 to r1 of t, in columns c0 to c1, by rows c0 to c1 of x. It adds the
+// product to rows r0 to r1 of x.
 func (t *triangle[T]) apply(par Parallel, r0, r1, c0, c1 int, x []T, ldx, width int) {
 	a := Matrix[T]{t.Data[r0*t.Row+c0*t.Column:], t.Row, t.Column}
 	addProduct(par, r1-r0, width, c1-c0, a, x[c0*ldx:], ldx, x[r0*ldx:], ldx)

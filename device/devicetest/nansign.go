@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// withSignOfNaNs returns p with one change: where p reads the bits of a float that is NaN, the
-// result reads the bits of nan. Devices may compute NaNs of either sign. A result of p is therefore
-// defined only if it is the same for NaNs of both signs. If p reads no bits of floats, the result
-// is p.
+// withSignOfNaNs returns p with one change: where p reads the bits of a float that is NaN, the new
+// program reads the bits of nan. Devices may compute NaNs of either sign. A result of p is
+// therefore defined only if it is the same for NaNs of both signs. If p reads no bits of floats,
+// the result is p.
 func withSignOfNaNs(p *expr.Program, nan float64) *expr.Program {
 	q := &expr.Program{Out: p.Out, In: p.In, Params: p.Params}
 	at := make([]int32, len(p.Code)) // the new indices of instructions

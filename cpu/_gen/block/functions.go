@@ -49,8 +49,8 @@ type value struct {
 type translator struct {
 	*ctx
 	code []expr.Instr
-	// for each value, the value whose register holds its bits: the operand, for a conversion that
-	// keeps the bits, otherwise the value itself
+	// for each value, the value whose register holds its bits. For a conversion that keeps the bits
+	// it is the operand, otherwise the value itself.
 	root []int32
 	last []int // for each value, the last instruction that uses its register
 	vals []value

@@ -15,9 +15,11 @@ import (
 // directs writes the kernels that read both factors in place. Products that are too small or too
 // narrow for packing use them.
 func directs(dir string) {
+	// The fields one and two are the greatest numbers of rows in kernels of one vector and of two
+	// vectors. The field many is the number of vectors in the kernel of one row.
 	for isa, f := range map[string]struct {
 		name           string
-		one, two, many int // greatest number of rows for one and for two vectors, vectors for one row
+		one, two, many int // sizes of kernels
 	}{"AVX2": {"direct256_amd64", 8, 6, 8}, "AVX512": {"direct512_amd64", 8, 14, 16}} {
 		b := build.NewContext()
 		b.ConstraintExpr("!noasm")

@@ -176,8 +176,8 @@ func (c *ctx) sum(v reg.VecVirtual, m operand.Mem) {
 }
 
 // rowDots emits the kernel of the dot products of one row of A with many columns of B, four at a
-// time. A call for each few columns would take as long as the products. It adds up the lanes in the
-// same order as the kernels of dots.
+// time. One call handles all columns, because a call takes as long as the products of a few
+// columns. The kernel adds up the lanes in the same order as the kernels of dots.
 func rowDots(c *ctx) {
 	t := c.t
 	name := "rowDots" + t.suffix()

@@ -1,6 +1,6 @@
 // Command gemm writes the kernels of package gemm. A kernel computes a tile of the product C: its
-// loop over k keeps the tile in registers. There is one for each height of a tile. Other kernels
-// pack operands and transpose them.
+// loop over k keeps the tile in registers. There is one kernel for each height of a tile. Other
+// kernels pack operands and transpose them.
 //
 //	go run ./gemm -dir ../internal/gemm
 package main

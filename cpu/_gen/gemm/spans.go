@@ -104,8 +104,8 @@ func spans(c *ctx, h int) {
 	c.RET()
 }
 
-// halves emits the kernel that separates even and odd elements. It uses only AVX2, which needs no
-// table of indexes.
+// halves emits the kernel that separates even and odd elements. It uses only instructions of AVX2,
+// and needs no table of indexes.
 func halves(b *build.Context) {
 	b.Function("halvesAVX2")
 	b.Attributes(build.NOSPLIT)

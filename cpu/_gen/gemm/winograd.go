@@ -134,7 +134,7 @@ func winogradSource(b *build.Context, t winogradTable) {
 			b.VMOVUPS_Z(operand.Mem{Base: row, Disp: disp}, mask[j], x[j])
 		}
 		for j, v := range x {
-			if j == 2 { // its elements are already in the other three
+			if j == 2 { // the other three vectors have the same elements
 				continue
 			}
 			size := b.ZMM()

@@ -43,7 +43,8 @@ func plus256(b *build.Context, x reg.VecVirtual, y operand.Op) reg.VecVirtual {
 	return op256(b, b.VADDPS, y, x)
 }
 
-// laneMask returns a vector whose lanes have all bits set where the byte at m has a bit.
+// laneMask returns a mask for the lanes of a vector. If the bit of a lane is set in the byte at m,
+// all bits of the lane are set.
 func laneMask(b *build.Context, m, lanes operand.Mem) reg.VecVirtual {
 	v := op256(b, func(ops ...operand.Op) { b.VPBROADCASTB(ops[0], ops[1]) }, m)
 	b.VPAND(lanes, v, v)
@@ -111,7 +112,7 @@ func winogradSource256(b *build.Context, lanes, positive operand.Mem) {
 			case 0, 1:
 				b.VPAND(positive, v, size)
 				b.VADDPS(size, sums[j], sums[j])
-			case 2: // its elements are also in the others
+			case 2: // the other vectors have the same elements
 				return
 			case 3:
 				b.VPAND(positive, v, size)

@@ -167,7 +167,8 @@ func IotaI64(dst []int64, start int64) {
 	}
 }
 
-// ramp32 and ramp64 are the numbers from 0 on. Adding them to a start runs in vectors.
+// ramp32 and ramp64 are the numbers from 0 on. A vector kernel adds them to the start of a
+// sequence.
 var ramp32, ramp64 = ramp[uint32](), ramp[int64]()
 
 func ramp[T uint32 | int64]() *[1024]T {

@@ -19,8 +19,8 @@ const (
 	shortStepCount = 16 // instructions of the loop
 )
 
-// chooseTogether decides how many vectors of columns the loop goes down together, of which each
-// needs an accumulator. The other values occupy up to busy vector registers.
+// chooseTogether decides how many vectors of columns the loop goes down together. Each vector needs
+// an accumulator. The other values occupy up to busy vector registers.
 func (c *compiler) chooseTogether(busy int) {
 	if c.columns() && len(c.Steps) <= shortStepCount {
 		c.together = max(1, min(mostTogether, c.registers-busy))

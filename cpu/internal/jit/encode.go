@@ -15,8 +15,8 @@ type assembler struct {
 	fixups []fixup
 }
 
-// fixup is the place in the code of a displacement that leads to a constant. finish computes it
-// when the address of the constant is known.
+// fixup is the place of a displacement in the code. The displacement leads to a constant. finish
+// computes it when the address of the constant is known.
 type fixup struct{ at, end, constant int }
 
 // gpr is a general-purpose register.

@@ -91,7 +91,8 @@ const longestUnrolled = 8
 
 // unroll writes a loop with several vectors in an iteration. The vectors that remain are left to
 // the next loop. A fold has as many vectors as accumulators, so it need not rotate them. Other
-// loops for AVX2 have four. Short ones take up to a third less time, and a fill half.
+// loops for AVX2 have four vectors in an iteration. Short loops then take up to a third less time,
+// and a fill takes half.
 func (c *compiler) unroll() {
 	n := c.countAccumulators()
 	if c.Fold == nil {

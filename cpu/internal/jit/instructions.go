@@ -93,7 +93,8 @@ var (
 	storeHalf            = opcode{1, 1, 0, 0xd6} // stores 64 bits
 	storeByte, storeWord = opcode{3, 1, 0, 0x14}, opcode{3, 1, 0, 0x15}
 	permuteQuarters      = opcode{3, 1, 1, 0x00} // rearranges 64-bit lanes by an immediate
-	// the immediate selects 32-bit lanes: from the second operand if its bit is set
+	// combines 32-bit lanes of two operands: where a bit of the immediate is set, the lane comes
+	// from the second operand
 	chooseBy   = opcode{3, 1, 0, 0x02}
 	shuffleTwo = opcode{1, 0, 0, 0xc6} // takes two 32-bit lanes of each operand by an immediate
 	// sets the zero flag if x & y is 0, and the carry flag if ^x & y is 0

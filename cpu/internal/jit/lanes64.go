@@ -130,7 +130,8 @@ func (c *compiler) emitLong(i int32, in expr.Instr) bool {
 		c.vector(xor[0], len256, r, x, register(s), options{})
 		c.vector(subInt[1], len256, r, r, register(s), options{})
 	case in.Op == expr.OpShr && signed:
-		// a shift of unsigned numbers is right for the complement of a negative number
+		// AVX2 shifts only unsigned numbers of 64 bits to the right. So shift the complement of a
+		// negative number, and complement the result.
 		x, s := c.vec(in.A), zero()
 		y := c.vec(in.B)
 		c.vector(greater[1], len256, s, s, register(x), options{})
@@ -189,8 +190,8 @@ func (c *compiler) convertLong(i int32, in expr.Instr, from, to dtype.Type) bool
 		x := c.vec(in.A)
 		c.fromLong(c.result(i, false), x, c.temp(), from == dtype.I64)
 	case from.Size() == 8 && from.IsInteger() && to == dtype.F32:
-		// First round numbers that do not fit into a float64 to a multiple of 2¹¹. The last bit is
-		// set if a lower bit was. So converting twice rounds as converting once does.
+		// If a number may not fit into a float64, first clear its lowest 11 bits. If one of them
+		// was set, set the next bit. Converting twice then rounds as converting once does.
 		x, s, small := c.vec(in.A), c.temp(), c.temp()
 		c.vector(and[0], len256, s, x, c.bits(1<<11-1, 8), options{})
 		c.vector(addInt[1], len256, s, s, c.bits(1<<11-1, 8), options{})

@@ -25,7 +25,7 @@ type Loop struct {
 	Spill  int // offset in the arena at which spill memory begins, in bytes
 }
 
-// Load is a value of which the loop reads one element after the other from memory.
+// Load is a value whose elements the loop reads from memory, one after the other.
 type Load struct {
 	Value int32
 	Type  dtype.Type // type of the element in memory
@@ -46,7 +46,7 @@ type Same struct {
 // Copies is the number of copies of a [Same] value that a loop for AVX2 needs.
 const Copies = 8
 
-// Store is a value of which the loop writes one element after the other to memory.
+// Store is a value whose elements the loop writes to memory, one after the other.
 type Store struct {
 	Value int32
 	Type  dtype.Type // type of the element in memory
@@ -124,7 +124,7 @@ type compiler struct {
 	registers    int    // number of vector registers
 	pinned       uint32 // set of the vector registers that the current instruction uses
 	pins         uint8  // set of the mask registers that the current instruction uses
-	step         int    // position in the list of instructions of the current one
+	step         int    // position of the current instruction in the list
 	spilled      int    // number of spill slots in use
 	accumulators []uint8
 	unrolled     bool      // whether the compiler is writing several vectors of an iteration

@@ -5,9 +5,10 @@ package jit
 // therefore contain prefetch instructions. A loop on 4M elements then takes 0.45 to 1 of the time
 // on Intel's processors with AVX-512.
 //
-// On others, only loops that store nothing have them: a maximum of rows takes half the time then. A
-// map that stores its results would lose up to a third on Zen 3 and Zen 4 if the third-level cache
-// holds its operands. In memory it would gain at most a tenth.
+// On other processors, only loops that store nothing contain prefetch instructions. A maximum of
+// rows then takes half the time. A map that stores its results would lose up to a third on Zen 3
+// and Zen 4 if the third-level cache holds its operands. If they come from memory, it would gain at
+// most a tenth.
 
 // ahead is the distance in bytes between an access and the line that is prefetched. It is short,
 // because lines after the end of a row are fetched in vain unless they belong to the next row.

@@ -121,9 +121,10 @@ func (c *compiler) divide(i int32, s chain) {
 }
 
 // A division of integers of 64 bits divides in float64, which has an error if the quotient is
-// large. So a second step divides the remainder r again. It adds more = trunc(r/y) to the quotient,
-// and the remainder becomes r - more·y. If |r| is less than |y| in all lanes, as for quotients
-// below 2⁵³, loops for AVX2 skip this step. AVX-512 has instructions for what it would save.
+// large. So a second step divides the remainder r again. It adds more = trunc(r/y) to the
+// quotient, and the remainder becomes r - more·y. If |r| is less than |y| in all lanes, as for
+// quotients below 2⁵³, loops for AVX2 skip this step. Loops for AVX-512 do not, because AVX-512
+// has instructions for the operations that skipping would save.
 
 // findSeconds finds the second steps of divisions. Their code is written where more is computed.
 func (c *compiler) findSeconds(inner func(i int32, op expr.Op) bool) {

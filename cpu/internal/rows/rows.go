@@ -58,7 +58,7 @@ func genericOf[T Float]() *kernels[T] {
 	return &kernels[T]{updateGo[T], addGo[T], combineGo[T], dotsGo[T], rotateGo[T], substituteGo[T]}
 }
 
-// matrix checks that a holds m rows of n columns. It reports whether there are any.
+// matrix checks that a holds m rows of n columns. It reports whether the matrix has elements.
 func matrix[T Float](m, n int, a []T, lda int) bool {
 	if m%Group != 0 || n%Width != 0 || m < 0 || n < 0 {
 		panic("rows: the size of a matrix is not padded")
@@ -132,7 +132,7 @@ type Triangle[T Float] struct {
 //	x[i][j] = ±(x[i][j] + Σ a[i][k]*x[k][j]) / a[i][i]   (sum over k < i)
 //
 // with minus if negate is true. Row i of x begins at first+i*step. n is a multiple of Width, and
-// step may be negative. If lo is hi-1, rows lo and later of a are not read except for row lo.
+// step may be negative. If lo is hi-1, row lo is the only row of a that is read.
 func Substitute[T Float](lo, hi, n int, a Triangle[T], x []T, first, step int, negate bool) {
 	if n%Width != 0 || lo < 0 {
 		panic("rows: the width of substituted rows is not padded")
