@@ -63,15 +63,15 @@ func (g *GradScaler) settingsOn(graph *tensor.Graph, d device.Device) *tensor.Te
 	return g.slots
 }
 
-// learn requests a report from the device: whether the step, or each replay, was skipped. The
-// report arrives later.
+// learn requests a report from the device that says whether the step was skipped. In a capture,
+// each replay makes such a report. Reports arrive later.
 func (g *GradScaler) learn(graph *tensor.Graph, all *tensor.Tensor) {
 	if graph == nil {
 		g.watch.add(&g.settings, all.ItemLater())
 		return
 	}
 	told := graph.Scope().On(all.Device()).Typed(all.Type()).Empty(1).Copy(all.Detach().Reshape(1))
-	// Warnings about earlier replays come in this check, before the new replay is queued, and not
+	// This check gives the warnings about earlier replays before the new replay is queued, and not
 	// while it is being queued.
 	graph.Check(func() error { return tensor.Try(func() { g.watch.catchUp(&g.settings, late) }) })
 	graph.Then(func() { g.watch.coming = append(g.watch.coming, told.ItemLater()) })

@@ -161,10 +161,10 @@ func (g *GradScaler) UpdateTo(scale float64) {
 	g.renew()
 }
 
-// Restart discards all work since the last Update, and does not change the scale. Call it if an
-// iteration is abandoned, for example after running out of memory, before it begins again with new
-// gradients. In a capture it is an error, because replays would make steps without an update of the
-// scale.
+// Restart discards all work since the last Update, and does not change the scale. If an iteration
+// is abandoned, for example after running out of memory, call Restart before the iteration begins
+// again with new gradients. In a capture Restart is an error, because replays would make steps
+// without an update of the scale.
 func (g *GradScaler) Restart() {
 	if g.recording() != nil {
 		e := tensor.NewError("grad_scaler.restart", tensor.ErrCapture, "the steps since the last Update are being captured, and replays repeat them")

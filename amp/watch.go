@@ -23,8 +23,8 @@ func (w Warning) String() string {
 // late is the greatest number of updates by which the host may be behind the device.
 const late = 16
 
-// watch is the host's copy of the scale's state. When the device has reported whether a step was
-// skipped, the host changes its copy as the device has changed the scale.
+// watch is the host's copy of the scale's state. When the device reports whether a step was
+// skipped, the host changes its copy in the same way as the device changed the scale.
 type watch struct {
 	coming  []*tensor.LateItem
 	scale   float32

@@ -11,8 +11,8 @@ import (
 // LengthConfig configures a [LengthSampler].
 type LengthConfig struct {
 	Batch int // number of samples in a batch, at least 1
-	// Bounds are the upper bounds of the lengths in the buckets, ascending. Nil means no buckets
-	// but pools.
+	// Bounds are the upper bounds of the lengths in the buckets, ascending. If Bounds is nil, the
+	// sampler uses pools instead of buckets.
 	Bounds []int
 	// Pool is the number of samples that are sorted by length together if Bounds is nil. 0 means 50
 	// batches.

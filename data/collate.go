@@ -35,7 +35,7 @@ func odd(at int, format string, args ...any) error {
 //   - []any and []string values become a []any: the entries at each index are collated. All lists
 //     must be equally long.
 //
-// Unlike here, a list of numbers stays a list in PyTorch. A function in Config.Collate may call
+// In PyTorch, unlike here, a list of numbers stays a list. A function in Config.Collate may call
 // Collate.
 func Collate(samples []Sample) (*Batch, error) { return collator{}.batch(samples) }
 

@@ -27,7 +27,7 @@ import (
 
 // A Sample is one input and its target, as Go values. A value is anything that [tensor.From]
 // accepts, a string, or a map or list of such values. [Collate] describes how samples become
-// batches. All samples of a dataset have the same types and shapes, and neither value is nil. A
+// batches. All samples of a dataset have the same types and shapes. Neither X nor Y is nil. A
 // dataset without targets sets Y to a number, such as the sample's index.
 type Sample struct {
 	X, Y any

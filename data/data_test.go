@@ -178,7 +178,7 @@ func TestTensorDataset(t *testing.T) {
 	}
 }
 
-// tensors is a dataset of tensors, of which the one with index odd has a different shape.
+// tensors is a dataset of tensors. The tensor with index odd has a different shape.
 type tensors struct{ odd int }
 
 func (tensors) Len() int { return 6 }

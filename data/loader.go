@@ -24,7 +24,7 @@ type Loader struct {
 	seed     uint64 // from Config or from a loaded state
 	next     place  // position of the next loop's first batch
 	progress place  // position of the latest loop
-	turn     int    // number of the latest loop, which tells it from earlier loops
+	turn     int    // number of the latest loop, to distinguish it from earlier loops
 	skipped  int
 }
 

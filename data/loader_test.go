@@ -319,7 +319,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// faulty is a Batcher, some samples of which fail to load.
+// faulty is a Batcher. Some of its samples fail to load.
 type faulty struct {
 	*data.TensorDataset
 	bad []int

@@ -33,8 +33,8 @@ func withoutPin(why string) string {
 	return note
 }
 
-// newMover returns what copies the loader's batches, or nil if batches stay where they were made.
-// note names a setting that has no effect on this machine, or is "".
+// newMover returns the mover of a loader, or nil if batches stay where they were made. note names a
+// setting that has no effect on this machine, or is "".
 func newMover(c *Config) (m *mover, note string, err error) {
 	m = &mover{dev: c.Device}
 	// Page-locked memory does not speed up copies to the CPU or its ranks.
@@ -124,8 +124,8 @@ func (m *mover) move(b *Batch, number int) error {
 }
 
 // moveAhead copies a batch before the loop needs it. If the device's memory runs out, it leaves the
-// copy to moveLate. By then the loop has freed the memory of the previous batch. Until then no
-// later batch allocates memory either.
+// copy to moveLate, which runs when the loop has freed the memory of the previous batch. Until
+// moveLate runs, no later batch allocates memory.
 func (r *run) moveAhead(res *result, number int) {
 	m := r.l.mover
 	if m == nil || m.placed(res.b) {

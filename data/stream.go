@@ -11,7 +11,8 @@ import (
 // IterableDataset. Each call of Samples restarts the epoch. The samples, their order and their
 // errors depend only on the epoch. An error stands for a sample that could not be read, and the
 // stream may continue after it. Only one goroutine at a time reads a stream. The functions of this
-// package that make streams from others read a sample only when it is needed.
+// package that make a stream from other streams read a sample only when it is needed, except
+// [Interleave], which reads ahead.
 type Stream interface {
 	Samples(epoch int) iter.Seq2[Sample, error]
 }
@@ -22,8 +23,8 @@ type StreamFunc func(epoch int) iter.Seq2[Sample, error]
 // Samples calls f.
 func (f StreamFunc) Samples(epoch int) iter.Seq2[Sample, error] { return f(epoch) }
 
-// A Sharder is a Stream that can read a part of itself without reading the rest, such as one of
-// several files. The parts together make up the whole stream.
+// A Sharder is a Stream that can read a part of itself, such as one of several files, without
+// reading the rest. The parts together make up the whole stream.
 type Sharder interface {
 	Stream
 	Shard(rank, world int) Stream
@@ -66,10 +67,10 @@ func StreamOf(ds Dataset, s Sampler) Stream {
 	})
 }
 
-// ShardStream returns the part of a stream that the process number rank of world processes reads.
-// If the stream is a [Sharder], its method Shard returns this part. Otherwise the part consists of
-// the samples whose number modulo world equals rank. If rank or world is invalid, the error is a
-// *[ConfigError].
+// ShardStream divides a stream among world processes, and returns the part that process number rank
+// reads. If the stream is a [Sharder], its method Shard returns this part. Otherwise the part
+// consists of the samples whose number modulo world equals rank. If rank or world is invalid, the
+// error is a *[ConfigError].
 func ShardStream(s Stream, rank, world int) (Stream, error) {
 	switch {
 	case world < 1:

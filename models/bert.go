@@ -194,7 +194,7 @@ func (m *BERT) Pooled(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 }
 
 // Pool returns the pooler's result, [batch, width], for features [batch, length, width]. It uses
-// only those of the first token.
+// only the features of the first token.
 func (m *BERT) Pool(features *tensor.Tensor) *tensor.Tensor {
 	return inChild(features, func(x *tensor.Tensor) *tensor.Tensor {
 		return m.Pooler.Dense.ForwardAct(x.Select(1, 0), (*tensor.Tensor).Tanh)

@@ -147,7 +147,7 @@ type generation struct {
 	m     *GPT
 	o     GenerateOptions
 	s     *tensor.Scope
-	seen  *tensor.Tensor // tokens of the context, [batch, context], of which the first n are set
+	seen  *tensor.Tensor // tokens of the context, [batch, context]; the first n are set
 	n     int
 	cache *Cache // keys and values of these tokens; nil with NoCache
 }

@@ -34,8 +34,8 @@ func uniform(seed, n int, scale float64) []float32 {
 	return out
 }
 
-// named returns a model's parameters by their names in the golden file, which are the model's own
-// names after prefix.
+// named returns a model's parameters by their names in the golden file. Such a name is prefix
+// followed by the model's own name.
 func named(m any, prefix string) (names []string, params map[string]*tt) {
 	params = map[string]*tt{}
 	for _, p := range nn.Named(m) {

@@ -93,8 +93,8 @@ func heads(x *tensor.Tensor, n int) *tensor.Tensor {
 // joined reshapes [batch, heads, length, features] to [batch, length, heads·features].
 func joined(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(1, 2).Flatten(2, 3) }
 
-// checkTokens raises an error unless ids is a tensor of tokens [batch, length]. It also does so if
-// the tokens, from position start, need more than limit positions.
+// checkTokens raises an error unless ids is a tensor of tokens [batch, length]. It also raises an
+// error if the tokens, from position start, need more than limit positions.
 func checkTokens(op string, ids *tensor.Tensor, start, limit int) {
 	requireNonNil(op, ids)
 	switch {

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
-// canonical returns the name in PretrainedNames of the weights that the given name means.
+// canonical returns the name under which PretrainedNames lists the weights that the given name
+// means.
 func canonical(name string) (string, error) {
 	if _, ok := torchvisionWeights[name]; ok {
 		return name, nil

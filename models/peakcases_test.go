@@ -82,9 +82,9 @@ var peakCases = []peakCase{
 	}},
 }
 
-// largeCases are the cases of the script _golden/cudapeak.py that are not in peakCases. In those
-// with long sequences, the attention weights of all heads would need much memory. PyTorch's kernels
-// store only a few rows of them at a time.
+// largeCases are the cases of the script _golden/cudapeak.py that are not in peakCases. In the
+// cases with long sequences, the attention weights of all heads would need much memory. PyTorch's
+// kernels store only a few rows of them at a time.
 var largeCases = []peakCase{
 	{name: "resnet18, 32 of 224", make: func(in nn.Option) (any, lossStep) {
 		m := models.ResNet18(1000, 3, in)

@@ -123,9 +123,9 @@ func TestBilinear(t *testing.T) {
 	})
 }
 
-// A layer made by a struct literal is refused if a setting is zero whose default in torch is not
-// zero. The error names the constructor call with torch's default. A layer that the constructor
-// made with zero is accepted.
+// Forward refuses a struct literal in which a setting is zero although torch's default is not. The
+// error names the constructor call with torch's default. A layer that the constructor made with
+// zero is accepted.
 func TestActivationLiterals(t *testing.T) {
 	x := tensor.From([]float32{-2, -0.5, 0.5, 2})
 	for _, c := range []struct {

@@ -28,8 +28,8 @@ func autocastOn(operands ...*tensor.Tensor) bool {
 }
 
 // refuseUnsafe raises an error if autocast is on. Ops whose gradient overflows in 16 bits call it.
-// The error recommends the op called instead. As in torch.autocast("cuda"), the types of the
-// operands do not matter.
+// The error's hint is the text in instead, which says what to use in place of op. As in
+// torch.autocast("cuda"), the types of the operands do not matter.
 func refuseUnsafe(op, instead string, operands ...*tensor.Tensor) {
 	if autocastOn(operands...) {
 		hinted(op, tensor.ErrType, "is unsafe under autocast: the gradient of a logarithm of a probability overflows in 16 bits", instead, operands...)

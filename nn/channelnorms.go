@@ -138,7 +138,7 @@ func batchOptions(layer string, opts []Option) layerOptions {
 type BatchNorm1d struct{ ChannelNorm }
 
 // NewBatchNorm1d returns a layer with weight 1, bias 0, and running statistics, which evaluation
-// uses. In the options, [NoAffine] leaves out weight and bias.
+// uses. The option [NoAffine] leaves out weight and bias.
 func NewBatchNorm1d(channels int, opts ...Option) *BatchNorm1d {
 	return &BatchNorm1d{newChannelNorm(channels, batchOptions("BatchNorm1d", opts))}
 }

@@ -150,7 +150,7 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 			panic(e)
 		}
 	}
-	// Marking visits all layers, so it is done only if neither the chain nor some layer is marked.
+	// Marking visits all layers, so it is skipped if the chain is marked, or if all its layers are.
 	// This saves time for a copied chain, and for a chain that is built from marked layers for one
 	// call.
 	if atomic.LoadUint32(&s.known) == 0 && slices.ContainsFunc(s.Layers, unmarked) {

@@ -19,7 +19,7 @@ import (
 // The copied layers have the training flags and the hooks that the originals have now. The copy
 // shares function values with the original. It also shares what a pointer points to, unless it is a
 // layer. Clone panics with an *[Error] if an unexported field holds a layer or a parameter of the
-// model, because it cannot replace it in the copy.
+// model, because Clone cannot replace such a field in the copy.
 //
 // To average weights, use optim.NewEMA. It needs no second model.
 func Clone[M any](m M) M {
@@ -46,9 +46,9 @@ func Clone[M any](m M) M {
 // names in [StateDict]. The copy shares all other tensors with m. Replace does not change m.
 // torch.func.functional_call(m, params, x) is nn.Replace(m, params).Forward(x).
 //
-// Gradients flow through the new tensors to the tensors that they were computed from. Such tensors
-// are the result of a step of gradient descent that is itself differentiated, or the weights that
-// another network computes. Replace does not check shapes, since the layers do.
+// Gradients flow through the new tensors to the tensors that they were computed from. Examples are
+// the results of a step of gradient descent that is itself differentiated, and weights that another
+// network computes. Replace does not check shapes, since the layers do.
 //
 // Replace panics with an *[Error] if m lacks one of the names, or if one tensor of m has two names
 // with different replacements. Fields that hold no tensors are copied as [Clone] does.
@@ -320,8 +320,8 @@ func (c *copier) refers(v reflect.Value) bool {
 	return false
 }
 
-// clone returns a copy of k. Adding a hook to one of them does not change the other. They may share
-// the lists of hooks, because these are never changed in place.
+// clone returns a copy of k. Adding a hook to k or to the copy does not change the other. Both may
+// share the lists of hooks, because a list is never changed in place.
 func (k *moduleHooks) clone() *moduleHooks {
 	if k == nil {
 		return nil

@@ -11,7 +11,7 @@ func ExampleSetCheckpointing() {
 	tensor.Do(func(s *tensor.Scope) {
 		in := nn.In(s)
 		model := nn.NewSequential(nn.NewTransformerEncoder(8, 2, 3, nn.TransformerOptions{FeedForward: 16, Dropout: 0.1}, in), nn.NewLinear(8, 1, in))
-		n := nn.SetCheckpointing(model, true) // one part is the chain, and one is each encoder layer
+		n := nn.SetCheckpointing(model, true) // the parts are the chain and each encoder layer
 		model.Forward(s.Randn(5, 2, 8)).Square().Mean().Backward()
 		fmt.Println(n, nn.Parameters(model)[0].Grad() != nil)
 	})

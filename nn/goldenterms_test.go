@@ -13,8 +13,8 @@ import (
 
 // sums holds golden.Rule's error terms for a loss. The error term of a sum is the sum of the
 // absolute values of its summands. A field is nil or absent if nothing can cancel, because there is
-// one summand or all have the same sign. If a factor of a summand is itself a rounded sum, the
-// summand counts once more.
+// only one summand or all summands have the same sign. If a factor of a summand is itself a rounded
+// sum, the summand counts once more.
 type sums struct {
 	loss *tt // the error term of each loss, before the reduction
 	// grads maps an operand's index to the error terms of the losses' derivatives with respect to

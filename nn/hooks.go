@@ -21,8 +21,8 @@ import (
 // Register hooks on a layer that is used by pointer (&nn.ReLU{}, not nn.ReLU{}), while no other
 // goroutine runs the layer. A hook that returns a tensor replaces its argument by that tensor. A
 // hook that returns nil replaces nothing. Hooks of one kind run in the order of registration. Each
-// hook receives the tensor that the previous hook returned or left. The function that a
-// registration returns removes the hook.
+// hook receives the tensor that the previous hook returned, or the unchanged tensor if that hook
+// returned nil. The function that a registration returns removes the hook.
 //
 // A tensor that a hook receives belongs to the call of the layer. If an outer layer made that call,
 // the tensor may be freed when the outer layer returns. s.From(y.Detach()) keeps it in scope s.

@@ -103,9 +103,8 @@ func layersThatKeep(in nn.Option) map[string]struct {
 	return all
 }
 
-// After Forward, the only tensors that a layer has left in memory are those that its gradient
-// needs, in whatever scope it is called. The device has as many bytes in use as after a call in a
-// separate scope.
+// In whatever scope a layer is called, Forward leaves in memory only the tensors that the layer's
+// gradient needs. The device has as many bytes in use as after a call in a separate scope.
 func TestLayersFreeWhatTheyMake(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=1GiB")
 	if err != nil {

@@ -82,9 +82,9 @@ func TestAverageWithoutCount(t *testing.T) {
 	})
 }
 
-// The gradients of losses with respect to targets are right in edge cases. Those of divergences
-// equal PyTorch's. Those of the Poisson loss for counts up to 1 equal those without Stirling's
-// approximation.
+// The gradients of losses with respect to targets are right in edge cases. The gradients of
+// divergences equal PyTorch's. For counts up to 1, the gradients of the Poisson loss equal those
+// without Stirling's approximation.
 func TestTargetGradients(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		y := s.From([]float32{0, float32(math.Inf(1)), 2}).RequiresGrad()

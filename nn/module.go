@@ -112,8 +112,8 @@ var plans sync.Map // maps a reflect.Type to its *fieldPlan
 
 var tensorType = reflect.TypeFor[*tensor.Tensor]()
 
-// planOf returns the fields of a struct type in which layers and tensors are looked for. It caches
-// the result.
+// planOf returns the fields of a struct type in which a visitor looks for layers and tensors. It
+// caches the result.
 func planOf(t reflect.Type) *fieldPlan {
 	if p, ok := plans.Load(t); ok {
 		return p.(*fieldPlan)

@@ -122,7 +122,7 @@ var noMemory = sync.OnceValues(func() (device.Device, error) {
 	return device.OpenMeta("cpu", device.MetaConfig{})
 })
 
-// buffers returns what makes a layer's buffers, on the right device.
+// buffers returns the maker of a layer's buffers, with the right device.
 func (o *layerOptions) buffers() tensor.Maker {
 	if o.dev != nil {
 		return o.scope.On(o.dev).Typed(o.t)
@@ -130,7 +130,7 @@ func (o *layerOptions) buffers() tensor.Maker {
 	return o.scope.Typed(o.t)
 }
 
-// parameters returns what makes a layer's parameters, with the right device and type.
+// parameters returns the maker of a layer's parameters, with the right device and type.
 func (o *layerOptions) parameters() tensor.Maker {
 	m := o.buffers()
 	if o.bare && o.dev == nil {

@@ -90,7 +90,8 @@ func (f *recurrence) ends() []stretch {
 	return list
 }
 
-// joined merges neighbouring stretches if their rows are contiguous, and their previous states too.
+// joined merges neighbouring stretches if their rows are contiguous and the rows of their previous
+// states are contiguous too.
 func joined(list []stretch) []stretch {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b stretch) int { return cmp.Compare(a.at, b.at) })

@@ -205,9 +205,9 @@ func (o *Adafactor) Step() {
 	done = true
 }
 
-// StepUnless does nothing if foundInf is not 0, and otherwise the same as [Adafactor.Step]. The
-// host waits for the value of foundInf, because a step has many kernels, which would otherwise all
-// be launched to do nothing. In a capture the device decides, and the next replay waits for the
+// StepUnless does the same as [Adafactor.Step] if foundInf is 0, and otherwise nothing. The host
+// waits for the value of foundInf, because a step has many kernels, which would otherwise all be
+// launched to do nothing. In a capture the device decides, and the next replay waits for the
 // decision.
 func (o *Adafactor) StepUnless(foundInf *tensor.Tensor) {
 	if foundInf == nil || foundInf.Size() != 1 {

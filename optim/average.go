@@ -40,8 +40,8 @@ type AverageOption func(*Averaged)
 
 // AverageBuffers averages buffers too, such as the running statistics of a batch normalisation.
 // Without it, each update copies the buffers. For an integer buffer, the exponential average is
-// truncated to an integer, as in torch. The plain average copies an integer buffer, for which
-// torch's fails.
+// truncated to an integer, as in torch. The plain average copies an integer buffer, while torch's
+// plain average fails.
 func AverageBuffers() AverageOption { return func(a *Averaged) { a.buffers = true } }
 
 // NewEMA returns the exponential moving average of a model. The first update copies the model's

@@ -62,8 +62,9 @@ func (c *LBFGSConfig) clone() config { d := *c; return &d }
 // LBFGS is the quasi-Newton method with limited memory, as torch.optim.LBFGS (J. Nocedal, S.
 // Wright, "Numerical Optimization", chapter 7; strong Wolfe conditions: chapter 3). A Step
 // evaluates the function several times, so it needs a closure. It reads values on the host to
-// decide how to continue. LBFGS is not an [Optimizer], because its Step has an argument, but has
-// all other methods of one. All parameters have one type, are on one device, and form one group.
+// decide how to continue. LBFGS is not an [Optimizer], because its Step has an argument. It has all
+// other methods of an Optimizer. All parameters have one type, are on one device, and form one
+// group.
 type LBFGS struct {
 	base
 	m memory
@@ -276,8 +277,8 @@ func (q *search) clone(v *tensor.Tensor) *tensor.Tensor {
 	return p.Scope().On(p.Device()).Typed(p.Type()).Empty(v.Size()).Copy(v)
 }
 
-// replace sets *dst to a copy of v. It reuses the memory of *dst, unless that is initial, the
-// vector from the start of the Step, which must not change.
+// replace sets *dst to a copy of v. It reuses the memory of *dst, unless *dst is initial. This
+// vector is from the start of the Step and must not change.
 func (q *search) replace(dst **tensor.Tensor, initial, v *tensor.Tensor) {
 	if *dst == nil || *dst == initial {
 		*dst = q.clone(v)

@@ -94,8 +94,8 @@ type base struct {
 	state  map[*tensor.Tensor]*state
 	steps  int
 	schema schema
-	// late has the steps of which the host does not know yet whether the device skipped them, the
-	// oldest first.
+	// late has the steps whose outcome the host does not know yet: the device may have skipped
+	// them. The oldest step comes first.
 	late []*lateStep
 	// turn lets only one graph with steps of this optimizer run at a time.
 	turn  *tensor.Exclusive

@@ -396,7 +396,7 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 }
 
 // copy copies t, a state tensor of parameter p, to p's device and type. A sharded optimizer copies
-// only p's part, or nothing and returns t itself if it has no part of p.
+// only its part of p. If it has no part of p, copy returns t itself.
 func (l *loader) copy(path string, t, p *tensor.Tensor) (c *tensor.Tensor, err error) {
 	if !l.b.updates(p) {
 		return t, nil

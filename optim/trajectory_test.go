@@ -425,8 +425,8 @@ func (r *trajectory) resumed(t *testing.T, dev device.Device, ty dtype.Type, tre
 	return params, opt
 }
 
-// reloaded returns the tree with scalars in the parameter's type. torch converts them to it when
-// loading.
+// reloaded returns the tree with scalars in the parameter's type. torch converts scalars to this
+// type when loading.
 func reloaded(tree map[string]any, ty dtype.Type) map[string]any {
 	for _, v := range tree["state"].(map[int64]any) {
 		m := v.(map[string]any)

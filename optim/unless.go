@@ -12,7 +12,7 @@ import (
 
 // This file has steps that the device skips if gradients have overflowed. Package amp uses them.
 
-// A lateStep is a step of which the host does not know yet whether the device has skipped it.
+// A lateStep is a step whose outcome the host does not know yet: the device may have skipped it.
 type lateStep struct {
 	found        *tensor.LateItem
 	replayed     bool             // whether the step is a replay of a captured step
@@ -40,10 +40,10 @@ func (b *base) settleOne() {
 	}
 }
 
-// StepUnless does nothing if foundInf, a tensor with one number, is not 0, and otherwise the same
-// as Step. In that case parameters, state and the count of steps do not change. The device decides,
-// and StepUnless does not wait. The host learns the decision at the next step, or when it reads the
-// state. In a capture, each replay is such a step, and reads the number when it runs.
+// StepUnless does the same as Step if foundInf, a tensor with one number, is 0. Otherwise
+// parameters, state and the count of steps do not change. The device decides, and StepUnless does
+// not wait. The host learns the decision at the next step, or when it reads the state. In a
+// capture, each replay is such a step, and reads the number when it runs.
 func (m *multi[C, P]) StepUnless(foundInf *tensor.Tensor) {
 	if foundInf == nil || foundInf.Size() != 1 {
 		m.bad("StepUnless needs a tensor of one number")
@@ -61,9 +61,9 @@ func (m *multi[C, P]) StepUnless(foundInf *tensor.Tensor) {
 	m.step(foundInf)
 }
 
-// StepUnless does nothing if foundInf is not 0, and otherwise the same as [Muon.Step]. The host
-// waits for the value of foundInf, because a step has many kernels, which would otherwise all be
-// launched to do nothing. In a capture the device decides.
+// StepUnless does the same as [Muon.Step] if foundInf is 0, and otherwise nothing. The host waits
+// for the value of foundInf, because a step has many kernels, which would otherwise all be launched
+// to do nothing. In a capture the device decides.
 func (o *Muon) StepUnless(foundInf *tensor.Tensor) {
 	if foundInf == nil || foundInf.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")

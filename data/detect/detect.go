@@ -323,8 +323,8 @@ func comma(head []byte) rune {
 	return rune(best)
 }
 
-// isText reports whether head is UTF-8 text. Of the control characters it allows those that occur
-// in ordinary text. If cut is true, head may end in the middle of a character.
+// isText reports whether head is UTF-8 text. It allows only the control characters that occur in
+// ordinary text. If cut is true, head may end in the middle of a character.
 func isText(head []byte, cut bool) bool {
 	if cut {
 		for range utf8.UTFMax - 1 {

@@ -130,8 +130,8 @@ func TestTables(t *testing.T) {
 
 func TestText(t *testing.T) {
 	dir := t.TempDir()
-	// Each of the characters has three bytes. With 0, 1 and 2 bytes before them, the examined part
-	// of the file ends after each possible number of bytes of a character.
+	// Each character has three bytes. The text begins with 0, 1 or 2 other bytes, so that the
+	// examined part of the file ends at each possible place within a character.
 	for shift := range 3 {
 		f, err := detect.Path(put(t, strings.Repeat("x", shift)+strings.Repeat("火", 30000), dir, "novel"))
 		if err != nil || f.Kind != detect.Text {

@@ -94,8 +94,8 @@ type Column struct {
 	Words []string
 }
 
-// Describe reads the table in a file and reports what its columns hold. Of c, it uses only Comma,
-// NoHeader and Max.
+// Describe reads the table in a file and reports what its columns hold. It uses only the fields
+// Comma, NoHeader and Max of c.
 func Describe(path string, c Config) (*Description, error) {
 	f, err := os.Open(path)
 	if err != nil {

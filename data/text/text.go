@@ -50,7 +50,7 @@ func (e *Error) Error() string {
 
 func wrong(path, format string, a ...any) error { return &Error{path, fmt.Sprintf(format, a...)} }
 
-// noToken is the error for ids[at], a number id that is not a token.
+// noToken returns the error for ids[at], which has the value id and is not a token.
 func noToken(at, id, vocab int) error {
 	return wrong("", "number %d of those to decode is %d, which is not a token; there are %d", at, id, vocab)
 }

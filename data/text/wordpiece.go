@@ -133,9 +133,9 @@ func (w *WordPiece) Encode(s string) ([]int, error) {
 // Pair returns the tokens of one text, or of two if b is not empty, in the form that BERT expects:
 // [CLS] a [SEP], or [CLS] a [SEP] b [SEP]. types has a 0 for each token of the first part and a 1
 // for each token of the second part. While there are more than limit tokens, the longer text loses
-// its last token. If both are equally long, the second text does. A limit of 0 means no limit. The
-// error is an *[Error] if the vocabulary has no [CLS] or [SEP], or if the limit leaves no room for
-// these tokens.
+// its last token. If both are equally long, the second text loses it. A limit of 0 means no limit.
+// The error is an *[Error] if the vocabulary has no [CLS] or [SEP], or if the limit leaves no room
+// for these tokens.
 func (w *WordPiece) Pair(a, b string, limit int) (ids, types []int, err error) {
 	cls, ok := w.id["[CLS]"]
 	sep, ok2 := w.id["[SEP]"]

@@ -160,9 +160,9 @@ func uniform(rng *rand.Rand, a, b float64) float64 { return a + (b-a)*rng.Float6
 
 // areaParams draws a rectangle in an image of h×w pixels, as torchvision's RandomResizedCrop does.
 // scale has the bounds of the rectangle's area as a fraction of the image's area. ratio has the
-// bounds of its width divided by its height, whose logarithm is uniform. If ten rectangles in turn
-// do not fit into the image, areaParams returns the largest centred rectangle with an allowed
-// ratio.
+// bounds of the rectangle's width divided by its height. The logarithm of this quotient is uniform.
+// If ten successive rectangles do not fit into the image, areaParams returns the largest centred
+// rectangle with an allowed ratio.
 func areaParams(rng *rand.Rand, h, w int, scale, ratio [2]float64) rect {
 	for range 10 {
 		area := float64(h*w) * uniform(rng, scale[0], scale[1])
@@ -226,7 +226,7 @@ type Erase struct {
 }
 
 // RandomErasing writes a value over a random part of an image of numbers (after [ToTensor]), with
-// probability p (Zhong et al., https://arxiv.org/abs/1708.04896). If ten random parts in turn do
+// probability p (Zhong et al., https://arxiv.org/abs/1708.04896). If ten successive random parts do
 // not fit into the image, it erases nothing.
 func RandomErasing(p float64, erase ...Erase) Transform {
 	var e Erase
@@ -258,8 +258,8 @@ func RandomErasing(p float64, erase ...Erase) Transform {
 	}
 }
 
-// erased draws the rectangle to erase. It returns false if ten rectangles in turn do not fit into
-// the image.
+// erased draws the rectangle to erase. It returns false if ten successive rectangles do not fit
+// into the image.
 func erased(rng *rand.Rand, h, w int, scale, ratio [2]float64) (rect, bool) {
 	for range 10 {
 		area := float64(h*w) * uniform(rng, scale[0], scale[1])

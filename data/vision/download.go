@@ -83,7 +83,7 @@ func Download(ctx context.Context, name, dir string, progress func(file string, 
 	return path, nil
 }
 
-// withNames adds the names of all files of a set to err if it is about one of them.
+// withNames adds the names of all files of a set to err, if err is about one of these files.
 func withNames(err error, dir string, files [][2]string) error {
 	var e *DownloadError
 	if errors.As(err, &e) && errors.Is(err, ErrOffline) && len(files) > 1 {

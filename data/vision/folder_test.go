@@ -147,9 +147,10 @@ func TestOrientation(t *testing.T) {
 	var b bytes.Buffer
 	jpeg.Encode(&b, m, &jpeg.Options{Quality: 100})
 	at := func(x, y int) int { return x*8 + (7-y)*16 }
-	// After EXIF's table, each entry has three points. The first is the position in the stored
-	// image of the pixel that is displayed at the top left. The second is the position of its right
-	// neighbour. The third is the size of the displayed image.
+	// The entries follow EXIF's table of orientations. Each has three points. The first is the
+	// position, in the stored image, of the pixel that is displayed at the top left. The second is
+	// the position of the pixel that is displayed to the right of it. The third is the size of the
+	// displayed image.
 	for o, c := range map[byte][3]image.Point{
 		1: {{0, 0}, {1, 0}, {16, 8}}, 2: {{15, 0}, {14, 0}, {16, 8}}, 3: {{15, 7}, {14, 7}, {16, 8}}, 4: {{0, 7}, {1, 7}, {16, 8}},
 		5: {{0, 0}, {0, 1}, {8, 16}}, 6: {{0, 7}, {0, 6}, {8, 16}}, 7: {{15, 7}, {15, 6}, {8, 16}}, 8: {{15, 0}, {15, 1}, {8, 16}},

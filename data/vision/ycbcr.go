@@ -5,7 +5,7 @@ import "image"
 // In a JPEG several pixels may share one colour value. libjpeg, Pillow's decoder, does not repeat
 // such values, but interpolates them with a triangle filter ("fancy upsampling", jdsample.c). For
 // the ratios 4:2:0 and 4:2:2, fromYCbCr computes the same integers. For other ratios, which are
-// rare, both repeat the values.
+// rare, libjpeg and fromYCbCr repeat the values.
 
 // fromYCbCr converts the w×h pixels at the top left of s to red, green and blue.
 func fromYCbCr(s *image.YCbCr, w, h int, red, green, blue []uint8) {

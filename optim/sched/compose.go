@@ -203,9 +203,9 @@ type WarmUpConfig struct {
 	Cosine bool    // increase along half a cosine instead of linearly
 }
 
-// NewWarmUp returns a schedule whose rate increases to the initial rate. After the warm-up the
-// schedule then determines the rate, which stays constant if then is nil. A linear warm-up is
-// torch's SequentialLR of a LinearLR and then.
+// NewWarmUp returns a schedule whose rate increases to the initial rate. The last argument is the
+// schedule that follows the warm-up. If it is nil, the rate stays constant. A linear warm-up is
+// torch's SequentialLR of a LinearLR and the schedule that follows.
 func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 	const name = "WarmUp"
 	if c.Steps <= 0 {
@@ -229,8 +229,8 @@ func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 		warm = NewLinear(opt, c.Start, 1, c.Steps)
 	}
 	if then == nil {
-		// The warm-up starts from the initial rate and not from the current one, as a [Sequential]
-		// does.
+		// As a [Sequential] does, the warm-up starts from the initial rate and not from the current
+		// one.
 		for i, g := range opt.Groups() {
 			g.LR = warm.base[i]
 		}

@@ -149,8 +149,9 @@ func NewOneCycle(opt Optimizer, c OneCycleConfig) *LR {
 	return l.start()
 }
 
-// A phase changes a value from a start to an end, which are numbers in the groups' Extra. The
-// fields have their keys.
+// A phase changes the rate and the momentum from a start value to an end value. These values are
+// numbers in the groups' Extra, and the fields of type string have their keys. The phase ends at
+// step end, which need not be a whole number.
 type phase struct {
 	end                                    float64
 	fromLR, toLR, fromMomentum, toMomentum string
@@ -219,9 +220,9 @@ func between(anneal string, from, to, part float64) float64 {
 type CyclicConfig struct {
 	BaseLR, MaxLR []float64 // bounds of the rate, one for all groups or one for each group
 	Up, Down      int       // number of steps of the rise and of the fall; a Down of 0 means Up
-	// Mode is "triangular" or "" if all cycles are equally high, "triangular2" if each cycle is
-	// half as high as the one before, or "exp_range" if the height is Gamma to the power of the
-	// step.
+	// Mode determines the heights of the cycles. With "triangular" or "" all cycles are equally
+	// high. With "triangular2" each cycle is half as high as the one before. With "exp_range" the
+	// height is Gamma to the power of the step.
 	Mode         string
 	Gamma        float64 // base of the height in the mode "exp_range"; 0 means 1
 	KeepMomentum bool    // leaves the momentum unchanged

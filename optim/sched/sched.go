@@ -2,9 +2,9 @@
 // torch.optim.lr_scheduler does.
 //
 // A program makes a schedule for an optimizer ([NewCosineAnnealing], [NewOneCycle], …). If the
-// schedule's numbers count steps, it calls the schedule's Step after each step of the optimizer. If
-// they count epochs, it calls Step after each epoch. [NewWarmUp], [NewSequential] and [NewChained]
-// combine schedules. [NewPlateau] follows a metric.
+// schedule's numbers count steps, the program calls the schedule's Step after each step of the
+// optimizer. If they count epochs, the program calls Step after each epoch. [NewWarmUp],
+// [NewSequential] and [NewChained] combine schedules. [NewPlateau] follows a metric.
 //
 // A schedule begins when it is made. It stores each group's learning rate as the group's InitialLR,
 // unless an earlier schedule has done so. Then it sets the rate of step 0. Some schedules change
