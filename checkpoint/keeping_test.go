@@ -30,7 +30,7 @@ func there(t *testing.T, path string, want bool) {
 }
 
 // Load skips a file that it cannot read for an external reason, such as missing permission. Later
-// saves do not remove it, as they would remove a damaged file.
+// saves remove damaged files, but not this file.
 func TestWhatIsNotDamagedIsNotRemoved(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Config{Dir: dir, Keep: 4})

@@ -12,7 +12,7 @@ type flat struct {
 	buffer  *tensor.Tensor // elements of all tensors, one tensor after the other
 	offsets []int          // offset of each tensor in buffer, in elements
 	dims    [][]int
-	slots   *tensor.Tensor // the scalar operands of the copy program, which has none
+	slots   *tensor.Tensor // slot for scalars, which Update requires; the copy program has none
 }
 
 // aligned is the alignment of each tensor in bytes. Kernels can then use wide loads.

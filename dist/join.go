@@ -47,8 +47,8 @@ type drain struct {
 
 // leaving notes that f has returned on a rank. It must be called before the rank retires from any
 // core, that is, any set of ranks with its collectives. Once a rank has retired from a core, other
-// ranks can reduce without it, and f may return there too. Called earlier, leaving records the
-// ranks in the order in which f returned.
+// ranks can reduce without it, and f may return there too. The calls of leaving come before that,
+// so they record the ranks in the order in which f returned.
 func (c *core) leaving(rank int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -383,7 +383,8 @@ func (c *core) issue() {
 		case errors.As(err, &short):
 			c.mu.Lock()
 			sl.void = &StepError{c.members[short.rank], c.devices[short.rank].Name(), err}
-			// otherwise the slot belongs to an older step, which became void, and has ended
+			// if the numbers differ, the slot belongs to an older step that became void and has
+			// ended
 			if sl.steps == c.steps {
 				c.drop(sl.void, sl.key.number)
 			}

@@ -135,8 +135,8 @@ func (c *core) dropped(sl *slot, rank int) bool {
 	return sl.void != nil && (sl.steps != c.steps || c.voided != nil && c.voided.known[rank])
 }
 
-// errorFor returns the error with which a rank panics. For the rank that failed it is the rank's
-// own error, for the others the StepError.
+// errorFor returns the error with which a rank panics. For the rank that failed, this is the rank's
+// own error. For any other rank, it is the StepError.
 func (e *StepError) errorFor(rank int) error {
 	if e.Rank == rank {
 		return e.Err

@@ -373,7 +373,7 @@ func TestZeROTakesState(t *testing.T) {
 	})
 }
 
-// TestZeROScaler puts an infinity into a gradient of which only one rank changes the parameter. All
+// TestZeROScaler puts an infinity into the gradient of a parameter that only one rank changes. All
 // ranks must skip the step. Gradients must be clipped equally on all ranks.
 func TestZeROScaler(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {

@@ -18,7 +18,7 @@ type gathering struct {
 	z       *ZeRO
 	s       *tensor.Scope
 	rounds  []round
-	slots   *tensor.Tensor // the scalar operands of the copy program, which has none
+	slots   *tensor.Tensor // slot for scalars, which Update requires; the copy program has none
 	reserve *tensor.Tensor // reserves memory for the addresses of a launch
 }
 

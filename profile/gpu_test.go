@@ -95,8 +95,8 @@ func TestActivities(t *testing.T) {
 	}
 }
 
-// lineAfter returns a line of this file as reports show it: the one that is offset lines below the
-// call of lineAfter.
+// lineAfter returns a position in this file, in the form that reports show. The position is offset
+// lines below the call of lineAfter.
 func lineAfter(offset int) string {
 	_, file, line, _ := runtime.Caller(1)
 	return fmt.Sprintf("profile/%s:%d", filepath.Base(file), line+offset)

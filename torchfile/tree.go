@@ -161,7 +161,8 @@ type converter struct {
 	*loaded
 	file    *file
 	options options
-	// made has the converted values that may be shared, by the unpickler's value, a pointer.
+	// made maps the unpickler's values that may be shared, which are pointers, to the converted
+	// values.
 	made   map[any]any
 	shared map[any]bool
 	// number of nodes of each value that may be shared, by the unpickler's value

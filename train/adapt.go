@@ -79,8 +79,8 @@ const (
 //
 // A failed attempt changes nothing. Adapt closes its scope, and restores all gradients, including
 // those of earlier batches of the same step. It restores the generator and the model's buffers
-// (running statistics), which it copies when a batch begins. It calls the function that computes
-// the loss again, so any other side effect of that function happens again.
+// (running statistics), which it copies when a batch begins. The function that computes the loss is
+// called again, so any other side effect of that function happens again.
 //
 // Splitting changes some results. Batch normalisation in training normalises over each part, and
 // updates its running statistics once for each part. With batch normalisation, a part has at least

@@ -197,7 +197,7 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 			g.guard, g.shapes, g.replayed = now, []batchShape{}, 0
 		}
 		if slices.ContainsFunc(t.c.Optimizer.Params(), func(p *tensor.Tensor) bool { return p.Grad() != nil }) {
-			// a callback has left gradients, to which a replay would not add its own
+			// a callback has left gradients, and a replay would not add its own gradients to them
 			return 0, false
 		}
 	}

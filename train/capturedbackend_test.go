@@ -11,7 +11,7 @@ func TestOtherOrder(t *testing.T) {
 	if why := otherOrder("in-process"); why != "" {
 		t.Error(why)
 	}
-	// The machines of the tests have no NCCL, so its reason is tested by name.
+	// The machines of the tests have no NCCL, so the test passes only the name of the backend.
 	if why := otherOrder("nccl"); !strings.HasPrefix(why, "nccl adds up gradients in another order") {
 		t.Error(why)
 	}

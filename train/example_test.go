@@ -40,7 +40,7 @@ func ExampleNewConfusion() {
 	// macro F1 0.733
 }
 
-// NewMean averages the losses of batches of different sizes, each of which is a mean over a batch.
+// NewMean averages the losses of batches of different sizes. Each loss is a mean over its batch.
 func ExampleMeanMetric() {
 	loss := train.NewMean("loss")
 	loss.Add(tensor.From(float32(1)), 32)

@@ -25,8 +25,8 @@ type PlannedStep struct {
 
 // A PlanConfig describes the device for which a step is planned.
 type PlanConfig struct {
-	// Machine has the rates from which time is estimated, and the device's memory for a Memory of
-	// 0. Use one of [GPUs], or [MeasureCPU]. The zero value is a GPU with unknown rates.
+	// Machine has the rates from which time is estimated. If Memory is 0, the device has Machine's
+	// memory. Use one of [GPUs], or [MeasureCPU]. The zero value is a GPU with unknown rates.
 	Machine Machine
 	// Memory is the number of bytes that the program can use on the device. 0 means Machine's
 	// memory. If that is 0 too, memory is unlimited.

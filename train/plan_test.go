@@ -106,8 +106,8 @@ func TestPlanOffloads(t *testing.T) {
 	if there.Breakdown.Activations > here.Breakdown.Activations/4 || there.Peak > here.Peak/2 {
 		t.Errorf("%d bytes with what is saved on the host, %+v; %d without, %+v", there.Peak, there.Breakdown, here.Peak, here.Breakdown)
 	}
-	// Memory that is not page-locked is ordinary memory of the program, to which a plan has no
-	// values to copy.
+	// Memory that is not page-locked is ordinary memory of the program. A plan has no values to
+	// copy to it.
 	if _, err := train.Plan(saved(autograd.SaveOnCPU(false)), c); !errors.Is(err, device.ErrNoValues) {
 		t.Errorf("saved in memory that is not pinned: %v", err)
 	}

@@ -170,7 +170,7 @@ func (f *flow) stmt(s ast.Stmt) {
 	}
 }
 
-// expr analyses an expression. Of the order of evaluation, only calls of From matter: all other
+// expr analyses an expression. It follows the order of evaluation only for calls of From. All other
 // uses are checked as if they came before the first From.
 func (f *flow) expr(e ast.Expr) {
 	if e == nil {

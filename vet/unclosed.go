@@ -91,8 +91,8 @@ func parentCall(stack []ast.Node) *ast.CallExpr {
 	return &ast.CallExpr{Fun: &ast.BadExpr{}}
 }
 
-// assigned reports whether a variable is, or through a pointer may be, assigned after its
-// declaration.
+// assigned reports whether a variable is assigned after its declaration, or may be assigned through
+// a pointer.
 func (u *unit) assigned(v *types.Var) bool {
 	for _, use := range u.uses[v][1:] {
 		switch p := use.stack[len(use.stack)-2].(type) {

@@ -246,8 +246,8 @@ func (r *run) fastest() (ratio float64) {
 	return ratio
 }
 
-// spin keeps a processor busy until the standard input ends, at the latest when the parent process
-// ends.
+// spin keeps a processor busy until its standard input ends. The input ends at the latest when the
+// parent process ends.
 func spin() {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// bundle is a folder like that of scripts/gpu-bundle whose programs only record their calls. Where
-// the programs cuda.test or compare would compile kernels for the first time, they sleep for the
-// given number of seconds.
+// bundle is a folder with the files that scripts/gpu-bundle makes, except that its programs only
+// record their calls. On the first call, cuda.test or compare also sleeps for the given number of
+// seconds, in place of compiling kernels.
 type bundle struct {
 	dir string
 	env []string

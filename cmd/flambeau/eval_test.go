@@ -27,8 +27,9 @@ func measures(t *testing.T, want string, args ...string) {
 	}
 }
 
-// The command eval measures all images if none was used in training. Of the training data it
-// measures the part that was held out, even after images were moved, renamed or added.
+// The command eval measures all images if none was used in training. If the images are the training
+// data, it measures only the part that was held out. This also holds after images were moved,
+// renamed or added.
 func TestEvalMeasuresAllOfIt(t *testing.T) {
 	dir := t.TempDir()
 	set, other, weights := filepath.Join(dir, "set"), filepath.Join(dir, "other"), filepath.Join(dir, "w.safetensors")

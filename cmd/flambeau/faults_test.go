@@ -12,8 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// Each system call that writes --out fails once, in one run of train for each call. The error must
-// name the file, an older file must stay complete, and no other file may remain in the directory.
+// The command train runs many times, and in each run another system call that writes --out fails.
+// The error must name the file, an older file must stay complete, and no other file may remain in
+// the directory.
 func TestEachCallOfOutFails(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(t.TempDir()) // after a failure the weights are written to the working directory

@@ -45,8 +45,8 @@ func TestTablesWithoutClasses(t *testing.T) {
 	fails(t, `fill it in or leave the row out`, "train", "--data", tableFile(t, filepath.Join(dir, "gap.csv"), 20, func(i int) string { return letters(i)[i/19:] }))
 }
 
-// A loss that is NaN or infinite becomes null in JSON, and a measured zero is present. A prediction
-// of NaN is an error.
+// A loss that is NaN or infinite becomes null in JSON. A measured zero is not left out. A
+// prediction of NaN is an error.
 func TestNumbersInJSON(t *testing.T) {
 	dir := t.TempDir()
 	csv, weights := tableFile(t, filepath.Join(dir, "t.csv"), 40, letters), filepath.Join(dir, "w.safetensors")

@@ -19,8 +19,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// best returns the shortest time of up to twenty runs of a command, each in a new process. Runs are
-// repeated because the machine may have other load, until one takes no longer than enough. The time
+// best returns the shortest time of up to twenty runs of a command, each in a new process. The
+// machine may have other load, so runs are repeated until one takes no longer than enough. The time
 // of a run is its elapsed time or its CPU time, whichever is less.
 func best(t *testing.T, enough time.Duration, command func() *exec.Cmd) time.Duration {
 	t.Helper()

@@ -62,7 +62,8 @@ func TestFlippedBitsAreTold(t *testing.T) {
 			t.Errorf("%s: status %d, %s", args, status, errOut)
 		}
 	}
-	// After a flipped bit in the header, the error names one format, and only once.
+	// After a flipped bit in the header, the error names the file once, and does not mention the
+	// reader of the other format.
 	bad = damage("out.safetensors", []byte("__metadata__"))
 	if status, _, errOut := command(t, "eval", bad, "--device", "cpu"); status != 1 || strings.Count(errOut, "bad-out") != 1 || strings.Contains(errOut, "torchfile") {
 		t.Errorf("status %d, %s", status, errOut)

@@ -405,7 +405,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 		}
 	}
 	// Batch normalisation cannot learn from a single sample, so a last batch of one sample is
-	// dropped. It is another sample in each epoch.
+	// dropped. The dropped sample differs from epoch to epoch.
 	lone := strings.HasPrefix(k.Model, "resnet") && src.train.Len() > rec.batch && src.train.Len()%rec.batch == 1
 	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed.n, Workers: c.Workers, DropLast: lone && rec.batch > 1})
 	if err != nil {
@@ -504,7 +504,7 @@ func (c *trainCmd) remainder() string {
 	return "the model is lost, for want of --out or --checkpoint"
 }
 
-// measure sets up in cfg how the model is evaluated, with which metrics.
+// measure sets up in cfg how the model is evaluated, and with which metrics.
 func (n *network) measure(cfg *train.Config) {
 	own := n.computation()
 	cfg.Forward, cfg.Compute = own.Forward, own.Compute

@@ -238,8 +238,8 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 }
 
 // buildsWith reports whether a file may be part of a build that has the given tag and arbitrary
-// other tags. With the tag nogpu, a file with the constraint "linux" may be, but a file with "linux
-// && !nogpu" may not.
+// other tags. For the tag nogpu, the result is true for a file with the constraint "linux". It is
+// false for a file with "linux && !nogpu".
 func buildsWith(text []byte, tag string) bool {
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)

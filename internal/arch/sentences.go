@@ -146,9 +146,9 @@ const (
 	closers = ")]}\"'”’*_"
 )
 
-// A full stop after these abbreviations does not end a sentence. Those in the first list never end
-// one. Those in the second do not if a number follows, and those in the third do not unless a
-// capital letter follows.
+// After an abbreviation in the first list, a full stop never ends a sentence. After one in the
+// second list, it does not end a sentence if a number follows. After one in the third list, it ends
+// a sentence only if a capital letter follows.
 var (
 	abbreviations = []string{
 		"al", "approx", "cf", "dr", "ed", "eds", "incl", "mr", "mrs", "prof", "resp", "st", "vs",

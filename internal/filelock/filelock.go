@@ -1,6 +1,7 @@
-// Package filelock locks whole files. A lock belongs to one open file (os.File), and ends when that
-// is closed or the process ends. While it is held, no other open file can get the lock, whether in
-// this process or in another. Locks are advisory: they do not prevent reading and writing the file.
+// Package filelock locks whole files. A lock belongs to one open file (os.File), and ends when the
+// file is closed or the process ends. While it is held, no other open file can get the lock,
+// whether in this process or in another. Locks are advisory: they do not prevent reading and
+// writing the file.
 package filelock
 
 import (

@@ -22,7 +22,8 @@ const variable = "FLAMBEAU_TEST_FULL"
 
 // Dir runs the test t again in a new process, because the limit applies to a whole process. In the
 // new process it returns an empty directory, and the test continues. In the first process it waits
-// for the new one. If that passes the test, Dir returns "", and the caller must return.
+// for the new one. If the test passes in the new process, Dir returns "" in the first, and the
+// caller must return.
 func Dir(t T) string {
 	t.Helper()
 	if dir := os.Getenv(variable); dir != "" {

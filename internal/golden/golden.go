@@ -79,8 +79,8 @@ type Result struct {
 	F32  Tensor  // result for float32 operands
 	F64  Tensor  // result for the same operands, converted to float64
 	Torn *Tensor // mask of the zeros of PyTorch whose sign is arbitrary; nil if there are none
-	// Seed is the factor of the result in the sum of which gradients were computed; nil without
-	// gradients
+	// Seed holds the factors of the elements in sum(result × Seed), whose gradients were computed;
+	// nil without gradients
 	Seed *Tensor
 }
 

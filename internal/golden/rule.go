@@ -105,10 +105,10 @@ func (r Rule) WrongIn(p Precision, got []float64, typed, ref Tensor) string {
 
 func isSpecial(v float64) bool { return v != v || math.IsInf(v, 0) }
 
-// exactly decides whether an element g is right, if g or PyTorch's result is NaN, infinite or zero.
-// The result ok is true if g is right. If settled is false, neither is such a value, and exactly
-// decides nothing. The parameter typed is PyTorch's result in the type of g, and ref its result in
-// float64.
+// exactly decides whether an element g is right, if it can: it decides about values that are NaN,
+// infinite or zero. The result settled reports whether g needs no further check. The result ok is
+// false if g is wrong. The parameter typed is PyTorch's result in the type of g, and ref its result
+// in float64.
 //
 // If g or typed is NaN or infinite, the two must be equal. There is one exception: if an
 // intermediate result overflowed in PyTorch's float32 code, ref is a finite number of the type.

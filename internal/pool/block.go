@@ -192,7 +192,7 @@ type segment struct {
 	space *space // address space of an expandable segment, else nil
 }
 
-// newBlockLocked returns a Block struct, whose generation differs from all that the struct has had.
+// newBlockLocked returns a Block struct, with a generation that the struct has not had before.
 func (p *Pool) newBlockLocked() *Block {
 	b := p.spare
 	if b == nil {

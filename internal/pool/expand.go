@@ -87,8 +87,9 @@ type gap struct {
 	size  uint64
 }
 
-// fitLocked finds the gap in the space for a block of the given size that needs the fewest new
-// pages. It stores it in best if it is better than best.
+// fitLocked finds a gap in the space where a block of the given size fits. Among such gaps it takes
+// the one that needs the fewest new pages. It stores this gap in best if it needs fewer pages than
+// best.
 func (s *space) fitLocked(size uint64, best *gap) {
 	// New pages must lie between the mapped parts, and outside of the ranges that are being
 	// unmapped.

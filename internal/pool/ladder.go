@@ -15,8 +15,8 @@ const idleLimit = 2 * time.Millisecond
 
 // collections is the largest number of garbage collections for one request. The ladder starts
 // another collection only if the previous one freed blocks, and none of them served the request.
-// Other goroutines may have taken them. Those soon wait for the ladder too, so a few collections
-// suffice.
+// Other goroutines may have taken the blocks. These goroutines soon wait for the ladder too, so a
+// few collections suffice.
 const collections = 8
 
 // climb runs the out-of-memory ladder for a request that neither the cache nor the backing could

@@ -123,8 +123,8 @@ type Options struct {
 	// StreamName is nil, errors name the stream's number.
 	StreamName func(StreamID) string
 
-	// Pressure is called as a step of the out-of-memory ladder. In it, owners of caches free
-	// memory. It may call Free and Queue, but must not call Alloc or Empty.
+	// Pressure is called as a step of the out-of-memory ladder. The owners of caches then free
+	// memory. Pressure may call Free and Queue, but must not call Alloc or Empty.
 	Pressure func()
 
 	// If GCRatio > 0, the pool starts garbage collections in the background, because the Go runtime

@@ -7,9 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A map computes the view out from its operands, the views ins, and the view v reads elements of
-// out. From element i of the returned views, which have the shape of v, the map computes element i
-// of v. reindexed returns false if such views cannot be described by strides.
+// reindexed returns views of a map's operands for the elements of the map's result that a view v
+// reads. The map computes the view out from the views ins, and v reads elements of out. The
+// returned views have the shape of v. From their elements i, the map computes element i of v.
+// reindexed returns false if such views cannot be described by strides.
 //
 // The result out must have no gaps. Each position in memory then has exactly one list of
 // coordinates in out. A step along a dimension of v must be a number of steps along one dimension

@@ -166,8 +166,8 @@ func (p *pickler) stack(s *device.MemorySnapshot, i int) {
 	p.stacks[i] = p.memoise()
 }
 
-// owned writes the stack of an allocation. Before its frames comes a line that describes the owner,
-// for which PyTorch's viewer has no field.
+// owned writes the stack of an allocation. It puts a line that describes the owner before the
+// frames, because PyTorch's viewer has no field for the owner.
 func (p *pickler) owned(s *device.MemorySnapshot, i int) {
 	if i <= 0 || i >= len(s.Owners) {
 		p.stack(s, 0)
