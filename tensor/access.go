@@ -44,7 +44,8 @@ func (x *Tensor) readable(op string, elementBytes int) {
 	host := new(hostmem.Memory)
 	free, total := host.Capacity()
 	if total == 0 {
-		// The system does not report its memory. Assume 48 bits, the most that Go can address.
+		// The system does not report its memory. Assume 64 TiB, so that only sizes that no host
+		// has are refused.
 		total = 1 << 46
 		free = total
 	}

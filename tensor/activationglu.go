@@ -74,8 +74,8 @@ func (f gluFunc) half(x *Tensor, k int) device.View {
 
 var gluGradPrograms cache[dtype.Type, *expr.Program]
 
-// gluGradProgram returns a program for the gradients of both halves, from the halves and g. It has
-// the bits of separate ops.
+// gluGradProgram returns a program that computes the gradients of both halves from the halves and
+// g. The gradients have the same bits as those of separate ops.
 func gluGradProgram(t dtype.Type) *expr.Program {
 	return gluGradPrograms.get(t, func() *expr.Program {
 		s, g := x1.Sigmoid(), expr.X(2)

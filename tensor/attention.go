@@ -63,8 +63,8 @@ func (f *attentionFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// lean launches the device's kernel on the operands themselves. They must be as the kernel reads
-// them, and the result must be contiguous.
+// lean launches the device's kernel on the operands themselves. So the operands must already have
+// the type and the shapes that the kernel reads, and the result must be contiguous.
 func (f *attentionFunc) lean(c *Context, in []*Tensor) *Tensor {
 	q := in[0]
 	fq, fk, fv, _, ok := f.full(in)

@@ -103,7 +103,7 @@ func (f *attentionFunc) weighing(in []*Tensor, t dtype.Type, numbers *Tensor) de
 }
 
 // numbers returns the tensor from which a captured step reads the seed and offset of its dropout.
-// It is nil without dropout and outside of a capture.
+// It is nil if there is no dropout, or if the step is not captured.
 func (f *attentionFunc) numbers(s *Scope, dev device.Device) *Tensor {
 	if f.drop == nil {
 		return nil

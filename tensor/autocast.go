@@ -211,7 +211,8 @@ func (e *Elementwise) autocast(in []*Tensor, params []float64) *Tensor {
 		s.missCast(e.called(), e.Autocast, in, e.Fixed)
 		return nil
 	}
-	// pass copies, so that callers without autocast need not allocate their lists
+	// Pass copies. Otherwise in and params would escape, and callers would have to allocate them on
+	// the heap even if autocast is off.
 	return e.applyCast(s, slices.Clone(in), slices.Clone(params))
 }
 

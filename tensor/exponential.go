@@ -51,8 +51,8 @@ func logitExpr(x *expr.Expr) *expr.Expr {
 }
 
 // xNegative is x < 0, and expNegAbs is e^-|x|. They express the gradient of log(sigmoid(x)), which
-// is sigmoid(-x). In this form the second derivative is accurate also where it is small, which is
-// for large x and for large -x. The form y·(1-y) of sigmoid's derivative is not accurate there.
+// is sigmoid(-x). The second derivative is small for large |x|. In this form it is accurate there
+// too, in contrast to the form y·(1-y) of sigmoid's derivative.
 var (
 	xNegative = x0.Lt(zeroC)
 	expNegAbs = xNegative.Select(x0, x0.Neg()).Exp()

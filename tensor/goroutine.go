@@ -9,10 +9,10 @@ import (
 
 // Modes belong to scopes. An op whose operands are all older than a scope runs in the operands'
 // scope, without the modes of the younger scope. The package notices such ops by the goroutine that
-// calls them. It binds values to goroutines, from bind to end. A bound value may refuse the ops or
-// report them. When a checkpointed segment is computed again, a bound tape gives the ops the random
-// numbers of the first computation. Bound values do not change results in any other way. Only this
-// file of the package finds out which goroutine is running.
+// calls them. A call of bind binds a value to a goroutine, and a call of end unbinds it. A bound
+// value may refuse the ops or report them. When a checkpointed segment is computed again, a bound
+// tape gives the ops the random numbers of the first computation. Bound values do not change
+// results in any other way. Only this file of the package finds out which goroutine is running.
 var (
 	modeWatches goroutines[*modeWatch] // each watches a scope that sets NoGrad or Autocast
 	tapes       goroutines[*tape]      // tapes of checkpointed segments that are being computed

@@ -123,7 +123,7 @@ type node struct {
 	operands []operandInfo
 	needs    []bool
 	saved    []saved
-	saves    int // number of saved values, even after they were dropped
+	saves    int // number of values that the node has saved; stays the same when they are dropped
 	hooks    atomic.Pointer[hooks]
 	scope    *Scope
 	seq      uint64 // grows with time, so that descending order is a topological order

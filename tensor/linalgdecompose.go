@@ -200,12 +200,13 @@ func qrParts[T linalg.Float](s *Scope, x *Tensor, complete bool) []*Tensor {
 // qrVJP returns the gradient of x (S. Walter and L. Lehmann, Algorithmic Differentiation of Linear
 // Algebra Functions with Application in Optimum Experimental Design, 2010). For m < n see D.
 // Roberts and L. Roberts, QR and LQ Decomposition Matrix Backpropagation Algorithms, 2020. R₁ is
-// the first min(m, n) columns of R, and low(X) the part of X - Xᵀ below the diagonal. The first
-// columns are
+// the first min(m, n) columns of R, and low(X) the part of X - Xᵀ below the diagonal. The gradient
+// is the sum of two terms. The first term has only min(m, n) columns, and 0 in the others:
 //
 //	(Q·low(Qᵀ·gQ + R·gRᵀ) + gQ - Q·Qᵀ·gQ)·R₁⁻ᵀ
 //
-// and Q·gR is added, for the upper triangle of gR. So gR does not lose digits by the division.
+// The second term is Q·gR, with only the upper triangle of gR. It needs no division by R₁, so it
+// loses no digits.
 func qrVJP(k int, p []*Tensor, g *Tensor) *Tensor {
 	q, r := p[0], p[1]
 	m, n := q.Dim(-2), r.Dim(-1)

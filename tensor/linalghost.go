@@ -85,8 +85,8 @@ func onHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor,
 }
 
 // A routine computes results from the matrices of one element of a batch. It may share its work
-// among the goroutines of par. If it fails it returns a message, otherwise "". Operands are read
-// only. Results are row-major, and undefined at first.
+// among the goroutines of par. If it fails it returns a message, otherwise "". It must not change
+// the operands. Results are row-major, and undefined at first.
 type routine[T linalg.Float] func(par linalg.Parallel, in []linalg.Matrix[T], out [][]T) string
 
 // onMatrices is onHost for routines that read their operands in place. narrow is the routine for
@@ -117,8 +117,8 @@ type batchWork[T linalg.Float] struct {
 	in, out int             // numbers of operands and results
 	first   batchElement[T] // memory for the first group
 	mu      sync.Mutex
-	failed  int    // the first element that failed, or n
-	message string // what the routine said then
+	failed  int    // index of the first element for which f failed; n if there is none
+	message string // what f returned for this element
 }
 
 // batchElement is an element of a batch.

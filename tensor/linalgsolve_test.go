@@ -66,8 +66,8 @@ func testLinAlgBlocks(t *testing.T, typ dtype.Type, eps float64) {
 	}
 }
 
-// TestLargeFloat32Equations compares equations of float32 with those of the same numbers in
-// float64, for operands with strides and batches that broadcast, and their gradients.
+// TestLargeFloat32Equations compares solutions of float32 equations, and their gradients, with
+// those of the same equations in float64. Some operands have strides, and some batches broadcast.
 func TestLargeFloat32Equations(t *testing.T) {
 	const n = 40
 	type operands struct{ a, b *tensor.Tensor }

@@ -31,8 +31,8 @@ func (k randomKind) String() string {
 type randomKey struct {
 	t    dtype.Type
 	kind randomKind
-	// The last two operands hold seed and offset. The parameter for the offset is added to the
-	// offset operand.
+	// If fed is true, the last two operands hold seed and offset. The parameter for the offset is
+	// then added to the offset operand.
 	fed bool
 	in  [2]dtype.Type // types of the other operands, Invalid for absent operands
 }

@@ -23,7 +23,7 @@ type row struct {
 	terms  func(x []array) array
 	ints   bool // true if the op is defined for integers and bool as well
 	noGrad bool
-	// devices may have fast kernels, so the tests also run the composition of other ops
+	// true if devices may have fast kernels; the tests then also run the composition of other ops
 	kernels bool
 	result  dtype.Type
 	// type of the result for integers and bool; Invalid means their own type
