@@ -43,8 +43,8 @@ type Autocaster interface{ Autocast() AutocastClass }
 
 // Autocast makes a scope use mixed precision, as torch.autocast does. Ops that tolerate low
 // precision compute in t, which is dtype.BF16 or dtype.F16. Other ops compute in float32.
-// Parameters, their gradients and the optimizer's state keep their types. dtype.Invalid is
-// [NoAutocast].
+// Parameters, their gradients and the optimizer's state keep their types. Autocast(dtype.Invalid)
+// is [NoAutocast].
 //
 //	tensor.Do(func(s *tensor.Scope) {
 //		loss := nn.CrossEntropy(model.Forward(s.From(x)), s.From(y))

@@ -60,7 +60,8 @@ func (k *castCache) get(t *Tensor, typ dtype.Type) *Tensor {
 		return nil
 	}
 	leaf := t
-	// if the scope of t closes before the cache does, the cache must use the leaf itself
+	// t may be a handle whose scope closes before the cache's scope; the cache then uses the leaf
+	// itself
 	if !t.scope.encloses(k.scope) {
 		if leaf = t.base(); leaf.freed.Load() || leaf.layout != t.layout || !leaf.scope.encloses(k.scope) {
 			return nil

@@ -474,7 +474,7 @@ func (s *Scope) moveUp(x *Tensor) {
 	s.moveToParent([]*Tensor{x})
 }
 
-// addInto adds g to x in place. It records no graph and does not count a version, because x is a
+// addInto adds g to x in place. It records no graph and does not raise x's version, because x is a
 // gradient.
 func (x *Tensor) addInto(g *Tensor) {
 	mapInto("add", addProgram(x.dtype, g.dtype), x, []*Tensor{x, g}, nil)

@@ -41,7 +41,7 @@ func (q *queue) Pop() any {
 // lead to an input.
 func (e *engine) plan(starts []start) {
 	all := e.inputs == nil
-	oldest := uint64(0) // a node that is older than every input leads to no input
+	oldest := uint64(0) // nodes with a lower seq are older than every input, so they lead to none
 	if !all {
 		oldest = ^uint64(0)
 		for at := range e.tasks {

@@ -30,7 +30,7 @@ type sharer struct {
 	uses  []*storage
 }
 
-// sharing lists the finished graphs that use each storage. Lock it before a sharer.
+// sharing lists the finished graphs that use each storage. Lock it before the lock of a sharer.
 var sharing struct {
 	sync.Mutex
 	byStorage map[*storage]*common

@@ -82,8 +82,8 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 	return x
 }
 
-// unwritten prepares the operands of op, whose result will overwrite x. It returns the operands,
-// with copies of those that are in x's memory and that op's gradient needs.
+// unwritten prepares the operands of op, whose result will overwrite x. It returns the operands. If
+// op's gradient needs an operand that is in x's memory, a copy takes the operand's place.
 func (x *Tensor) unwritten(op *Elementwise, in []*Tensor) []*Tensor {
 	f := &elementwiseFunc{op: op}
 	mask, _ := f.neededValues(func(i int) bool { return in[i].needsGrad })

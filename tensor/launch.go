@@ -192,7 +192,8 @@ func runReduce(op string, s *Scope, p *device.Reduction, y *Tensor, keptShape sh
 	reduceOps.free.Put(r)
 }
 
-// mapInto runs p and writes the existing tensor y. The library uses it for updates in place.
+// mapInto runs p on the given operands and writes the result to the existing tensor y. The library
+// uses it for updates in place.
 func mapInto(op string, p *expr.Program, y *Tensor, in []*Tensor, params []float64) {
 	s := y.scope
 	for _, t := range in {

@@ -59,7 +59,7 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 	if to := target(AutocastLow, s.modes.autocast, in, 0); to == dtype.Invalid {
 		s.missCast(op, AutocastLow, in, 0)
 	} else {
-		// a cast that the cache of a leaf keeps belongs to an outer scope
+		// a cast that the cache keeps belongs to an outer scope
 		if x = s.operands(AutocastLow, []*Tensor{x}, 0, &made)[0]; x.scope != s {
 			x = x.In(s)
 			made = append(made, x)

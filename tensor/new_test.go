@@ -70,8 +70,8 @@ func ExampleTensor_New() {
 	// Output: [0 1 2] int64 float16
 }
 
-// TestMadeWithoutMaker checks that the functions of the package and the methods of a scope return
-// the same numbers as a maker with default settings, with the same type and in the same scope.
+// TestMadeWithoutMaker compares the functions of the package and the methods of a scope with a
+// maker that has default settings. Numbers, type and scope of the results must be the same.
 func TestMadeWithoutMaker(t *testing.T) {
 	s := tensor.NewScope()
 	defer s.Close()

@@ -41,11 +41,11 @@ type AvgPoolOptions struct {
 }
 
 // MaxPool1d returns the greatest element of each window of x, [n, channels, length] or [channels,
-// length], of any type except bool. With padding p on both sides and a window of extent w =
-// dilation·(kernel-1) + 1 there are (length + 2p - w)/stride + 1 windows, rounded down, or up with
-// CeilMode. NaN counts as the greatest number. The gradient goes to one element of a window: the
-// last NaN, or the first of several equal maxima. Dilation and padding can make a window without an
-// element of x. Unlike in torch that is an error.
+// length], of any type except bool. Let p be the padding on both sides, and w the extent of a
+// window, dilation·(kernel-1) + 1. There are (length + 2p - w)/stride + 1 windows, rounded down,
+// or up with CeilMode. NaN counts as the greatest number. The gradient goes to one element of a
+// window: the last NaN, or the first of several equal maxima. Dilation and padding can make a
+// window without an element of x. Unlike in torch that is an error.
 func (x *Tensor) MaxPool1d(o MaxPoolOptions) *Tensor {
 	return x.maxPoolAlone("max_pool1d", 1, o)
 }

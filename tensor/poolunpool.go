@@ -10,9 +10,10 @@ import (
 // All other elements are 0. It is torch.nn.functional.max_unpool1d. x and indices are the values
 // and positions that [Tensor.MaxPool1dIndices] returned, [n, channels, length] or [channels,
 // length]. o are the options of that call. size is the length of the result. By default it is
-// (length-1)·stride - 2·padding + the extent of a window. size may differ from that by less than
-// one stride. If several elements have the same position, the last one wins, and each receives the
-// position's gradient. An index out of range is an error, which a GPU reports at the next wait.
+// (length-1)·stride - 2·padding + the extent of a window. size may differ from this default by
+// less than one stride. If several elements have the same position, the last one wins, and each
+// receives the position's gradient. An index out of range is an error, which a GPU reports at the
+// next wait.
 func (x *Tensor) MaxUnpool1d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
 	return x.maxUnpool("max_unpool1d", 1, indices, o, size)
 }

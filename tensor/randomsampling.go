@@ -149,8 +149,8 @@ func sharesProgram(t dtype.Type) *expr.Program {
 }
 
 // drawSeveral draws n classes for each row of the matrix x of probabilities. For each draw it takes
-// a random integer below the sum of the row's shares, and finds by binary search the class in whose
-// part of the running sums the integer lies.
+// a random integer below the sum of the row's shares. A binary search in the running sums of the
+// shares then finds the class whose part contains the integer.
 func (x *Tensor) drawSeveral(n int) *Tensor {
 	const op = "multinomial"
 	c, rows, classes := x.scope, x.layout.Shape.At(0), x.layout.Shape.At(1)

@@ -444,7 +444,7 @@ func (s *Scope) moveToParent(keep []*Tensor) {
 		if t.leaf != nil {
 			move(t.leaf)
 		}
-		// the gradient of an older tensor stays with it, and other goroutines may be adding to it
+		// an older tensor keeps its gradient, to which other goroutines may be adding
 		if mine && t.grad != nil {
 			move(t.grad)
 		}

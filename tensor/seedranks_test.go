@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// draws returns random numbers from ops of all kinds in s, and those that gradients draw again.
+// draws returns random numbers from ops of all kinds in s, and the numbers that their gradients
+// draw again.
 func draws(s *tensor.Scope) (all []float64) {
 	add := func(x *tensor.Tensor) { all = append(all, x.Floats()...) }
 	add(s.Rand(3))

@@ -258,8 +258,8 @@ func histcProgram(t dtype.Type, fixedRange bool) *expr.Program {
 }
 
 // countable reduces integers to one key, so that a single copy to the host suffices. If any number
-// is negative, the key is the complement of the least number, which is not negative. Otherwise the
-// key is the greatest number minus 2^63, which is negative.
+// is negative, the key is the complement of the least number, and is not negative. Otherwise the
+// key is the greatest number minus 2^63, and is negative.
 var countable = &Reduction{Name: "bincount", Kind: device.Max, Count: true, Map: countableKey(x0.Cvt(dtype.I64))}
 
 // greatestCountable computes the key of the reduction countable on the host.

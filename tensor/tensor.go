@@ -36,7 +36,7 @@ type Tensor struct {
 	gradMu sync.Mutex
 	grad   *Tensor
 
-	castWith atomic.Pointer[castGroup] // for a leaf: the group of leaves of its last cast
+	castWith atomic.Pointer[castGroup] // for a leaf: the latest group that it belongs to
 }
 
 // use panics unless x may be an operand of op.

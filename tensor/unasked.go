@@ -118,7 +118,8 @@ func (s *Scope) missCast(op string, class AutocastClass, in []*Tensor, fixed uin
 	if modeWatches.empty() || s.internal {
 		return
 	}
-	// the list is copied, so that callers without a watch need not allocate theirs
+	// Copy the list. Otherwise in would escape, and callers would have to allocate it on the heap
+	// even without a watch.
 	list := slices.Clone(in)
 	s.noteMissed(op, "computed without autocast", func(v *modeWatch) bool {
 		if v.composed > 0 {

@@ -41,8 +41,8 @@ func each(dims []int, f func(i int, idx []int)) {
 	}
 }
 
-// offset returns the position of idx in v. If a is broadcast, idx may have more entries than a has
-// dimensions. Then only the last entries are used. A dimension of size 1 accepts any entry.
+// offset returns the position of idx in a.v. If a is broadcast, idx may have more entries than a
+// has dimensions. Then only the last entries are used. A dimension of size 1 accepts any entry.
 func (a array) offset(idx []int) int {
 	idx = idx[len(idx)-len(a.dims):]
 	at := 0
