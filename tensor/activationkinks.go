@@ -64,9 +64,9 @@ var (
 		},
 		x0.Mul(p0).Gt(p1).Select(x1, x1.Mul(x0.Mul(p0).Sigmoid())), 2, 7))
 	softsignOp = withIntegers(activation("softsign", x0.Div(unit.Add(x0.Abs())), ref1(func(x float64) float64 { return x / (1 + math.Abs(x)) }),
-		// torch computes g/(1+|x|)·(1 - |x|/(1+|x|)). This gradient is 0 where |x| is so large that
-		// 1+|x| = |x| even in float64, and NaN at ±∞. There the expression is x - x, which is 0 for
-		// finite x and NaN at ±∞.
+		// torch computes g/(1+|x|)·(1 - |x|/(1+|x|)). This gradient is NaN at ±∞, and 0 where |x|
+		// is so large that 1+|x| = |x| even in float64. For such x the expression is x - x, which
+		// is 0 for finite x and NaN at ±∞.
 		x0.Abs().Ge(expr.C(1<<53)).Select(x0.Sub(x0), x1.Div(unit.Add(x0.Abs())).Div(unit.Add(x0.Abs())))))
 	leakyReluOp = activation("leaky_relu", x0.Gt(zeroC).Select(x0, x0.Mul(p0)), refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Min(x, 0) }),
 		x0.Gt(zeroC).Select(x1, x1.Mul(p0)), 0.1)

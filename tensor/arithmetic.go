@@ -41,7 +41,7 @@ var (
 	subOp = Declare(&Elementwise{Name: "sub", Arity: 2, Expr: x0.Sub(x1), Ref: ref2(minus), Domain: wide})
 	mulOp = Declare(&Elementwise{Name: "mul", Arity: 2, Expr: x0.Mul(x1), Ref: ref2(times), Domain: wide})
 	divOp = Declare(&Elementwise{Name: "div", Arity: 2, Result: Floating, Expr: x0.Div(x1), Ref: ref2(over), Domain: nonZero(),
-		// Like torch, the gradient of the divisor is computed as -g·((x/y)/y).
+		// As in torch, the gradient of the divisor is computed as -g·((x/y)/y).
 		Grad: []*expr.Expr{x2.Div(x1), x2.Neg().Mul(x0.Div(x1).Div(x1))}})
 
 	addScalarOp  = Declare(&Elementwise{Name: "add_scalar", Arity: 1, Expr: x0.Add(p0), Ref: refP(plus), Domain: wide, Params: []float64{1.5}})

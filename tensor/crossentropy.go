@@ -141,8 +141,8 @@ var (
 	safeTargetOp = &Elementwise{Name: "cross_entropy", Arity: 1, Expr: x0.Eq(p0).Select(expr.C(0), x0), NoGrad: true}
 	ignoredOp    = &Elementwise{Name: "cross_entropy", Arity: 2, Expr: x1.Eq(p0).Select(expr.C(0), x0.Neg()), Fixed: 2, Grad: []*expr.Expr{x1.Eq(p0).Select(expr.C(0), x2.Neg()), nil}}
 	// smoothedGradOp computes the gradient from softmax(x), the classes, the targets, and the
-	// gradients of the losses. Its params are 1-smoothing, which the target class gets,
-	// smoothing/classes, which every class gets, and the ignored class. Adding 0 changes -0 to +0.
+	// gradients of the losses. Its params are 1-smoothing (for the target class), smoothing/classes
+	// (for every class), and the ignored class. Adding 0 changes -0 to +0.
 	smoothedGradOp = &Elementwise{Name: "cross_entropy", Arity: 4, Expr: x2.Eq(expr.Param(2)).Select(expr.C(0), x0.Sub(x1.Eq(x2).Select(p0.Add(p1), p1)).Mul(expr.X(3)).Add(expr.C(0))), Fixed: 6, NoGrad: true}
 	oneHotOp       = &Elementwise{Name: "one_hot", Arity: 2, Result: Truth, Expr: x0.Eq(x1), NoGrad: true}
 )

@@ -267,8 +267,8 @@ var (
 	gapOp          = &Elementwise{Name: "pairwise_distance", Arity: 2, Expr: pairGap, Params: []float64{0}}
 )
 
-// pairable reports whether one pass over x and y gives the bits of several ops. These would round
-// 16-bit floats in between, and the order of a sum depends on the layout.
+// pairable reports whether one pass over x and y gives the bits of several ops. Several ops would
+// round 16-bit floats in between, and the order of a sum depends on the layout.
 func pairable(x, y *Tensor) bool {
 	return x.dtype == y.dtype && x.dtype.IsFloat() && x.dtype.Compute() == x.dtype && x.layout.Shape == y.layout.Shape &&
 		x.Rank() > 0 && x.Size() > 0 && x.IsContiguous() && y.IsContiguous()

@@ -14,8 +14,8 @@ type lean interface {
 	lean(c *Context, in []*Tensor) *Tensor
 }
 
-// freeUnless frees the tensors in list unless *done is true. A lean function defers it if its
-// launch may panic because of a wrong index. Otherwise the tensors would stay in the caller's
+// freeUnless frees the tensors in list unless *done is true. A lean function defers freeUnless if
+// its launch may panic because of a wrong index. Otherwise the tensors would stay in the caller's
 // scope.
 func freeUnless(done *bool, list ...*Tensor) {
 	if !*done {

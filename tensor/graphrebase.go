@@ -179,7 +179,7 @@ func (x *Tensor) spread(op string, l shape.Layout, lo, n int) *Tensor {
 	return Apply(&putFunc{op + ".grad", n, l}, x)
 }
 
-// strided returns a view of the contiguous x with layout l. Its offset counts from x's first
+// strided returns a view of the contiguous x with layout l. The offset in l counts from x's first
 // element.
 func (x *Tensor) strided(l shape.Layout) *Tensor { return x.asStrided(shifted(l, x.layout.Offset)) }
 

@@ -58,8 +58,8 @@ type InterpolateOptions struct {
 // dimensions as by torch's F.interpolate. A dimension has size n in the input and size m in the
 // result. Element i of the result has a position in the input. Let s be n/m, or 1/Scale. The
 // position is s·i for Nearest. It is s·(i + ½) - ½ for Linear and Cubic, but at least 0 for
-// Linear. With AlignCorners it is i·(n-1)/(m-1). Cubic uses Keys' kernel with a = -¾ (Keys, "Cubic
-// Convolution Interpolation for Digital Image Processing", 1981), in two dimensions only.
+// Linear. With AlignCorners it is i·(n-1)/(m-1). Cubic uses Keys' kernel with a = -¾ (Keys,
+// "Cubic Convolution Interpolation for Digital Image Processing", 1981), in two dimensions only.
 //
 // Coordinates and weights are computed in x's own type. For 16-bit floats they are computed in
 // float32, and for Cubic in float64. Elements with a weight of 0 are multiplied too, so an infinite

@@ -15,8 +15,8 @@ import (
 // Linear algebra other than matrix products works on the host (see HostOps). It computes in float64
 // for every operand type, and rounds its results once. For large matrices of float32, the routines
 // of package cpu/linalg compute in float32 (see inOwnType). Gradients are computed by tensor ops on
-// the operands' device, in the same type. Where a gradient needs a routine that only the host has,
-// it calls another op of this kind, which has a gradient of its own.
+// the operands' device, in the type in which the routine computes. Where a gradient needs a routine
+// that only the host has, it calls another op of this kind, which has a gradient of its own.
 
 // singular returns the message for a factorisation that has a pivot of 0.
 func singular[T linalg.Float](lu *linalg.LU[T]) string {

@@ -201,9 +201,9 @@ func (x *Tensor) maskedScatterHere(s *Scope, sh shape.Dims, mask, src *Tensor) *
 	return y
 }
 
-// replaceTrue sets y to x, but to the next element of src where mask is true. It reports whether
-// src has enough elements. The loop has no branch on the mask, which a processor would often
-// predict wrongly.
+// replaceTrue sets the elements of y to the next elements of src where mask is true, and to those
+// of x elsewhere. It reports whether src has enough elements. The loop has no branch on the mask,
+// which a processor would often predict wrongly.
 func replaceTrue[T uint8 | uint16 | uint32 | uint64](y, x, mask, src *Tensor) bool {
 	which, from, next := hostElements[uint8](mask), hostElements[T](x), hostElements[T](src)
 	to := hostElements[T](y)[:len(which)]

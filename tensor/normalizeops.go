@@ -142,7 +142,8 @@ func channelled(op string, in []*Tensor) (n, channels, inner int) {
 }
 
 // statistics checks running statistics. Both or neither must be given. They must require no
-// gradient, and must not be expanded if they are to be updated. statistics returns the given ones.
+// gradient, and must not be expanded if they are to be updated. statistics returns the given
+// tensors.
 func statistics(op string, in []*Tensor, mean, variance *Tensor, update bool) []*Tensor {
 	if (mean == nil) != (variance == nil) {
 		fail(op, ErrValue, in, "either both running statistics are given or neither")
