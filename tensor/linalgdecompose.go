@@ -87,9 +87,9 @@ func choleskyRoutine[T linalg.Float](n int) routine[T] {
 	}
 }
 
-// VJP returns L⁻ᵀ·P·L⁻¹ for a symmetric P. The lower triangle of P, with the diagonal, is half
-// of the lower triangle of Lᵀ·G, where G is the gradient of L (I. Murray, Differentiation of the
-// Cholesky Decomposition, 2016).
+// VJP returns L⁻ᵀ·P·L⁻¹ for a symmetric P. The lower triangle of P, with the diagonal, is
+// half of the lower triangle of Lᵀ·G, where G is the gradient of L (I. Murray, Differentiation
+// of the Cholesky Decomposition, 2016).
 func (choleskyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	l := c.Saved(0)
 	p := l.T().MatMul(g.Tril(0)).Tril(0)

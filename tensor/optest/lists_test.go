@@ -8,7 +8,8 @@ import (
 )
 
 // lists names the ops that PyTorch users look for. Upper and lower case may differ from the Go
-// names. Each op must be in Matrix, under this name or its name in localNames, or else in awaited.
+// names. Each op must be in Matrix, under this name or its name in localNames, or else in awaited
+// or notAnOp.
 var lists = map[string]string{
 	"creation": "Zeros Ones Full Empty Arange Linspace Logspace Eye Rand Randn RandInt RandPerm Bernoulli Multinomial Normal Uniform TruncNormal " +
 		"ZerosLike OnesLike FullLike EmptyLike RandLike RandnLike RandIntLike",
