@@ -200,8 +200,9 @@ func qrParts[T linalg.Float](s *Scope, x *Tensor, complete bool) []*Tensor {
 // qrVJP returns the gradient of x (S. Walter and L. Lehmann, Algorithmic Differentiation of Linear
 // Algebra Functions with Application in Optimum Experimental Design, 2010). For m < n see D.
 // Roberts and L. Roberts, QR and LQ Decomposition Matrix Backpropagation Algorithms, 2020. R₁ is
-// the first min(m, n) columns of R, and low(X) the part of X - Xᵀ below the diagonal. The gradient
-// is the sum of two terms. The first term has only min(m, n) columns, and 0 in the others:
+// the first min(m, n) columns of R, and low(X) the part of X - Xᵀ below the diagonal. The
+// gradient is the sum of two terms. The first term is 0 beyond its first min(m, n) columns, which
+// are
 //
 //	(Q·low(Qᵀ·gQ + R·gRᵀ) + gQ - Q·Qᵀ·gQ)·R₁⁻ᵀ
 //
