@@ -49,7 +49,7 @@ type communicator struct {
 	comms []nccl.Comm // handles of the ranks' communicators, written by NCCL
 
 	// The mutex queue is held during a whole Collect, so that only one Collect runs at a time.
-	// Calls that only wait, without calling the library, hold only this mutex.
+	// Between its calls of the library, Collect holds only this mutex.
 	queue   sync.Mutex
 	calls   sync.Mutex // held during a call of the library; guards the fields below it
 	ended   error      // why the communicator cannot be used any more; nil if it can

@@ -13,7 +13,7 @@ func TestCalendar(t *testing.T) {
 	for i, x := range []struct{ ready, cost, start, end time.Duration }{
 		{0, 10, 0, 10},
 		{100, 5, 100, 105},  // waits until 100
-		{0, 20, 10, 30},     // does not wait for the operation before
+		{0, 20, 10, 30},     // does not wait for the previous operation
 		{20, 100, 30, 135},  // takes 70 before the waiting operation, and 30 after it
 		{0, 1, 135, 136},    // no time before 135 is free
 		{200, 10, 200, 210}, // leaves free time before it

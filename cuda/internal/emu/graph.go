@@ -160,8 +160,8 @@ func (d *Driver) GraphAddKernelNode(h cu.Graph, after []cu.GraphNode, l cu.Graph
 	return d.addNode(call, h, after, func(*graph) (work, error) { return d.kernelNode(call, l) })
 }
 
-// kernelNode checks a launch and returns the work of a node for it. It runs in the context of the
-// function, which may differ from the graph's context.
+// kernelNode checks a launch and returns the work of a node for it. The node runs in the context of
+// the function, which may differ from the graph's context.
 func (d *Driver) kernelNode(call string, l cu.GraphKernel) (work, error) {
 	f, err := d.functionOf(call, l.Func)
 	if err != nil {
