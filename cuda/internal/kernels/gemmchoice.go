@@ -240,9 +240,8 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 // mostParts is the largest number of parts into which k is divided.
 const mostParts = 64
 
-// mostForms is the largest number of forms of a product that are measured. The constant likely is a
-// second limit: a form is measured only if its predicted time is at most 1.6 times that of the best
-// form.
+// At most mostForms forms of a product are measured. A form is measured only if its predicted time
+// is at most the predicted time of the best form, times likely.
 const (
 	mostForms = 12
 	likely    = 1.6
