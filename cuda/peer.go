@@ -44,8 +44,8 @@ func (d *Device) peerOf(peer *Device) *peerLink {
 	return p
 }
 
-// linked returns the state of copies to d from another GPU, ready for a copy. If one of the two GPUs
-// has failed, the error is that GPU's fault.
+// linked returns the state of copies to d from another GPU, ready for a copy. If one of the two
+// GPUs has failed, the error is that GPU's fault.
 func (d *Device) linked(from *Device) (*peerLink, error) {
 	if f := from.dead.Load(); f != nil {
 		return nil, f

@@ -109,8 +109,8 @@ type LaunchAttributes struct {
 	// whether the kernel may start before earlier work on its stream has ended; it must wait for
 	// that work itself
 	Overlap bool
-	// Priority is that of the launch, in the same numbers as for a stream. If it is 0, the launch
-	// has the stream's priority.
+	// Priority is the launch's priority, in the same numbers as for a stream. If it is 0, the
+	// launch has the stream's priority.
 	Priority int
 }
 

@@ -57,8 +57,8 @@ func TestCalendarAgreesWithTicks(t *testing.T) {
 	}
 }
 
-// TestCalendarForgets checks that a calendar has a largest number of free intervals. Those that it
-// drops must count as occupied.
+// TestCalendarForgets checks that a calendar keeps a limited number of free intervals. The
+// intervals that it drops must count as occupied.
 func TestCalendarForgets(t *testing.T) {
 	var c calendar
 	for i := range time.Duration(10 * maxIdle) {

@@ -420,7 +420,7 @@ func (c *capture) refuse(call string) error {
 	return c.err
 }
 
-// add appends a node for the work w to the captured graph. It depends on the last node.
+// add appends a node for the work w to the captured graph. The new node depends on the last one.
 func (c *capture) add(d *Driver, w work) error {
 	if c.err != nil {
 		return fail("cuStreamBeginCapture", cu.ErrStreamCaptureInvalidated, "%v", c.err)
