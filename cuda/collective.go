@@ -41,8 +41,8 @@ func (e *CollectiveError) Unwrap() error { return e.Err }
 var ErrAborted = errors.New("the communicator was ended")
 
 // communicator runs collectives of GPUs by NCCL. NCCL allows only one call at a time on a
-// communicator, so each call holds the mutex calls. A goroutine that waits for the library polls it
-// with short pauses, so that Abort takes effect soon.
+// communicator. The mutex named calls is therefore held during each call. A goroutine that waits
+// for the library polls it with short pauses, so that Abort takes effect soon.
 type communicator struct {
 	lib   *nccl.Library
 	devs  []*Device
@@ -156,7 +156,7 @@ func (c *communicator) failureOf(op string, rank int, reason string, err error) 
 }
 
 // group makes the NCCL calls of all ranks as one NCCL group. During the call of a rank, the context
-// of its device is current. It returns when NCCL has queued all calls. If one fails, the
+// of its device is current. The method returns when NCCL has queued all calls. If a call fails, the
 // communicator is ended.
 func (c *communicator) group(op string, call func(rank int) error) error {
 	c.calls.Lock()
