@@ -240,8 +240,9 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 // mostParts is the largest number of parts into which k is divided.
 const mostParts = 64
 
-// At most mostForms forms of a product are measured. A form is measured only if its predicted time
-// is at most the predicted time of the best form, times likely.
+// mostForms is the largest number of forms of a product that are measured. The constant named
+// "likely" excludes slow forms: a form is measured only if its predicted time is at most 1.6 times
+// that of the best form.
 const (
 	mostForms = 12
 	likely    = 1.6
