@@ -41,15 +41,15 @@ func (e *CollectiveError) Unwrap() error { return e.Err }
 var ErrAborted = errors.New("the communicator was ended")
 
 // communicator runs collectives of GPUs by NCCL. NCCL allows only one call at a time on a
-// communicator, so each call holds the mutex calls. A goroutine that waits for the library polls it
-// with short pauses, so that Abort takes effect soon.
+// communicator. The mutex named calls is therefore held during each call. A goroutine that waits
+// for the library polls it with short pauses, so that Abort takes effect soon.
 type communicator struct {
 	lib   *nccl.Library
 	devs  []*Device
 	comms []nccl.Comm // handles of the ranks' communicators, written by NCCL
 
 	// The mutex queue is held during a whole Collect, so that only one Collect runs at a time.
-	// Calls that only wait, without calling the library, hold only this mutex.
+	// Between its calls of the library, Collect holds only this mutex.
 	queue   sync.Mutex
 	calls   sync.Mutex // held during a call of the library; guards the fields below it
 	ended   error      // why the communicator cannot be used any more; nil if it can
@@ -156,7 +156,7 @@ func (c *communicator) failureOf(op string, rank int, reason string, err error) 
 }
 
 // group makes the NCCL calls of all ranks as one NCCL group. During the call of a rank, the context
-// of its device is current. It returns when NCCL has queued all calls. If one fails, the
+// of its device is current. The method returns when NCCL has queued all calls. If a call fails, the
 // communicator is ended.
 func (c *communicator) group(op string, call func(rank int) error) error {
 	c.calls.Lock()

@@ -71,8 +71,8 @@ func TestNCCLTraining(t *testing.T) {
 				m := dist.ConvertSyncBatchNorm(nn.To(dist.Make(g, model), g.Device()), g)
 				dist.DDP(m, g, dist.BucketBytes(200, 400))
 				opt := dist.NewZeRO(g, optim.NewAdamW(nn.Parameters(m), adam))
-				// The ranks have different numbers of samples, and the loss of a rank is weighted
-				// by its number.
+				// The ranks have different numbers of samples. The loss of a rank is weighted by
+				// the rank's number of samples.
 				n := whole/world + 1 - 2*(g.Rank()%2)
 				at := whole / world * g.Rank()
 				if g.Rank()%2 == 1 {

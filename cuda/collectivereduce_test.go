@@ -39,8 +39,8 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// TestFill fills memory with elements of each size. The halves of the elements are equal or
-// different.
+// TestFill fills memory with elements of each size. The two halves of an element may be equal or
+// differ.
 func TestFill(t *testing.T) {
 	d := emulated(t, "emulate,seed=2")
 	s := d.main

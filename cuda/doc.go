@@ -27,8 +27,8 @@
 //     what to do. GPUs need compute capability 8.0 (Ampere) or more; older ones are counted but
 //     not opened.
 //   - Work is queued on streams that do not wait for the driver's legacy stream. A method
-//     returns when its work is queued. Only events order the work of different streams, also of
-//     streams of different GPUs. A nil stream is the default stream.
+//     returns when its work is queued. Only events order the work of different streams, even if
+//     the streams belong to different GPUs. A nil stream is the default stream.
 //   - Download, Synchronize and the waits of streams and events report errors of the work that
 //     they wait for. An index outside its axis is a *[device.IndexError]. It is reported once, and
 //     the GPU continues to work. A kernel that failed is a *[device.Fault]. If the fault is

@@ -99,9 +99,9 @@ func (d *Device) newEvent(p *eventPool, flags cu.EventFlags) (cu.Event, error) {
 
 // Record marks the work queued so far on s, a stream of the event's GPU. If s is nil, it uses the
 // GPU's default stream. If the work of s is being recorded, the mark belongs to the recording. In
-// that case only the recording's streams can wait for the event. A wait of the host or of a stream
-// outside of the recording returns a *[device.RecordError], until the event is recorded again on
-// such a stream.
+// that case only the recording's streams can wait for the event. A wait of the host or of another
+// stream returns a *[device.RecordError], until the event is recorded again on a stream outside of
+// the recording.
 func (e *Event) Record(s device.Stream) error {
 	const op = "record event"
 	st, err := e.d.stream(op, s)
@@ -129,7 +129,7 @@ func (e *Event) Record(s device.Stream) error {
 }
 
 // Query reports whether the work before the last Record is done, without waiting. If that work
-// failed, the error is its fault.
+// failed, Query returns its *[device.Fault].
 func (e *Event) Query() (done bool, err error) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -221,8 +221,8 @@ func (e *Event) delayStream(s *stream) error {
 	return nil
 }
 
-// checkRecording returns the error of op, a wait or a query. The last mark of e was made in a
-// recording, and neither the host nor a stream outside of the recording may wait for it.
+// checkRecording returns the error of a wait or a query, which op names. The last mark of e was
+// made in a recording, so neither the host nor a stream outside of the recording may wait for it.
 func (e *Event) checkRecording(op string) error {
 	return &device.RecordError{Device: e.d.name, Op: op, Why: "its mark was made in a recording, for the streams of that"}
 }

@@ -22,8 +22,8 @@ func emulate(mem string) device.Device {
 	return gpus[0]
 }
 
-// To copies a tensor to a GPU, and gradients flow back through the copy. x.CUDA() is To of
-// device.Open("cuda:0").
+// To copies a tensor to a GPU, and gradients flow back through the copy. x.CUDA() copies x to the
+// device "cuda:0".
 func Example_tensors() {
 	gpu := emulate("64MiB")
 	x := tensor.From([]float32{1, 2, 3}).RequiresGrad()

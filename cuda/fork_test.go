@@ -122,8 +122,8 @@ func TestForkUnjoined(t *testing.T) {
 	must(t, g.Close())
 }
 
-// TestForksRunBeside checks that the graph has exactly one edge for each necessary wait. The work
-// of one stream is a chain of edges.
+// TestForksRunBeside checks that the graph has exactly one edge for each necessary wait. On one
+// stream, each launch depends only on the launch before it.
 func TestForksRunBeside(t *testing.T) {
 	edges := func(f func(d *Device, r *recording, s, f Stream, x, y device.View)) (list []string) {
 		d := emulated(t, "emulate,mem=16MiB")
@@ -177,7 +177,7 @@ func TestForksRunBeside(t *testing.T) {
 			step(d, s, x)
 			must(t, f.WaitStream(s))
 			step(d, f, y)
-			must(t, s.WaitStream(f)) // f comes after all earlier work of s
+			must(t, s.WaitStream(f)) // one edge, because f runs after all earlier work of s
 			step(d, s, x)
 		}, []string{"[]", "[0]", "[1]"}},
 		"old mark": {func(d *Device, r *recording, s, f Stream, x, y device.View) {

@@ -345,8 +345,8 @@ func TestStaleCapture(t *testing.T) {
 	}
 }
 
-// TestCapturedGradients accumulates gradients of several passes in a captured step, also onto a
-// gradient that existed before. They must equal those of eager steps. Gradients that the step does
+// TestCapturedGradients accumulates the gradients of two passes in a captured step, with and
+// without an earlier gradient. They must equal those of eager steps. Gradients that the step does
 // not free must be readable after a replay.
 func TestCapturedGradients(t *testing.T) {
 	run := func(captured, before bool) (all []float64) {

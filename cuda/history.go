@@ -29,8 +29,8 @@ func (d *Device) MemorySnapshot() *device.MemorySnapshot {
 	return s
 }
 
-// RecordMemoryHistory records every allocation and free of dev from now on. It is for devices that
-// device.Open returns. If dev is no [device.MemoryHistorian], the error wraps
+// RecordMemoryHistory records every allocation and free of dev from now on. It accepts any device
+// that device.Open returns. If dev is no [device.MemoryHistorian], the error wraps
 // [device.ErrNoHistory].
 func RecordMemoryHistory(dev device.Device, opts ...device.HistoryOption) error {
 	h, err := historian(dev)

@@ -41,8 +41,8 @@ func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
 		return l.fn, nil
 	}
 	fn, err := d.load(k)
-	// The driver allocates memory for code outside of the pool. If it lacks memory, the pool gives
-	// back the memory that it caches.
+	// The driver allocates memory for code outside of the pool. If the driver lacks memory, the
+	// pool gives back the memory that it caches.
 	if errors.Is(err, device.ErrOutOfMemory) && d.pool.Empty() > 0 {
 		fn, err = d.load(k)
 	}

@@ -13,8 +13,8 @@ import (
 // The kernels are measured alternately in several rounds, so that other work on the device slows
 // all of them equally.
 const (
-	// number of rounds after the first one; an emulated GPU needs no more, because its clock is
-	// exact
+	// number of rounds after the first one; an emulated GPU needs only the first one, because its
+	// clock is exact
 	measuredRounds = 7
 	// least total time of the launches that are measured together
 	measuredSample = 200 * time.Microsecond

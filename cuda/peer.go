@@ -44,7 +44,7 @@ func (d *Device) peerOf(peer *Device) *peerLink {
 	return p
 }
 
-// linked returns the state of copies from the GPU from to d, ready for a copy. If one of the two
+// linked returns the state of copies to d from another GPU, ready for a copy. If one of the two
 // GPUs has failed, the error is that GPU's fault.
 func (d *Device) linked(from *Device) (*peerLink, error) {
 	if f := from.dead.Load(); f != nil {

@@ -203,8 +203,9 @@ func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	return cu.Stream(id), nil
 }
 
-// Follow makes later work of the stream with arena id run after the work queued on the stream with
-// arena before. The stream with arena id then also takes over the memory of the arena before.
+// Follow makes later work of one stream run after the work queued on a second stream. The arguments
+// id and before are the arenas of the two streams. The first stream then also takes over the memory
+// of the second stream's arena.
 func (b backing) Follow(id, before pool.StreamID) error {
 	e, err := b.Record(before)
 	if err != nil {

@@ -138,7 +138,7 @@ func (w *randomList) step() {
 		w.run(&device.Map{Program: lower(expr.X(0).Max(expr.C(-4)).Min(expr.C(4)), 1), Outs: views(out), Ins: views(sum)})
 		sum.Buf.Free()
 		w.live = append(w.live, out)
-	case 5, 6: // writes in place, also to a part of a tensor
+	case 5, 6: // writes in place, to a whole tensor or to a part of one
 		list := slices.Concat(w.older, w.live)
 		out := list[w.rand.IntN(len(list))]
 		if w.rand.IntN(2) == 0 {

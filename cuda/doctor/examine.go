@@ -182,7 +182,7 @@ func (x *examination) hardware() (explained bool) {
 	switch {
 	case !s.linux:
 	case x.m.Exists("/dev/nvhost-gpu"), x.m.Exists("/dev/nvgpu"):
-		// such as a Jetson, whose GPU is not on a PCI bus
+		// The machine may be a Jetson, whose GPU is not on a PCI bus.
 	case s.wsl:
 		if !x.m.Exists("/dev/dxg") {
 			x.find("wsl-no-gpu", Unused, "this is WSL, and /dev/dxg, by which it reaches the GPU of Windows, is not there",

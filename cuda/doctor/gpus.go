@@ -119,8 +119,8 @@ func (x *examination) device(api cu.API, i int) (g GPU, ok bool) {
 	return g, true
 }
 
-// spills reports kernels for which the compiler had too few registers in an earlier process, on a
-// GPU of g's compute capability with a driver of this CUDA version.
+// spills reports kernels for which the compiler had too few registers in an earlier process. It
+// skips records of other compute capabilities than g's, and of drivers of other CUDA versions.
 func (x *examination) spills(g GPU) {
 	var names []string
 	for _, s := range x.m.Spills() {

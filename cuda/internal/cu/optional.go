@@ -10,8 +10,8 @@ type (
 	GraphExec uintptr
 )
 
-// Graphs builds graphs of work, and launches a whole graph with one call. Both implementations of
-// this build satisfy it. A graph is made and used in the calling thread's current context. Its
+// Graphs builds graphs of work, and launches a whole graph with one call. NVIDIA's driver and the
+// emulated driver satisfy it. A graph is made and used in the calling thread's current context. Its
 // nodes run in any order that their dependencies allow.
 type Graphs interface {
 	// GraphCreate is cuGraphCreate: it returns an empty graph.
@@ -92,8 +92,8 @@ type GraphKernel struct {
 	Params      []byte
 }
 
-// AttributeLauncher launches kernels with attributes. Both implementations of this build satisfy
-// it.
+// AttributeLauncher launches kernels with attributes. NVIDIA's driver and the emulated driver
+// satisfy it.
 type AttributeLauncher interface {
 	// LaunchKernelEx is cuLaunchKernelEx: LaunchKernel with attributes. It returns ErrNotSupported
 	// if the driver is older than CUDA 11.6, or if the device does not support an attribute. It
@@ -109,8 +109,8 @@ type LaunchAttributes struct {
 	// whether the kernel may start before earlier work on its stream has ended; it must wait for
 	// that work itself
 	Overlap bool
-	// Priority is that of the launch, in the same numbers as for a stream. If it is 0, the launch
-	// has the stream's priority.
+	// Priority is the launch's priority, in the same numbers as for a stream. If it is 0, the
+	// launch has the stream's priority.
 	Priority int
 }
 

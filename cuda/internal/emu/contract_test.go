@@ -13,8 +13,8 @@ import (
 )
 
 // TestContract runs one program on the emulated driver and, if there is one, on the machine's own
-// driver. Code above package cu may rely on everything that the program checks. Nothing in it ends
-// a context.
+// driver. Code above package cu may rely on everything that the program checks. No call of the
+// program ends a context.
 func TestContract(t *testing.T) {
 	d, err := New(Config{SM: 80})
 	if err != nil {

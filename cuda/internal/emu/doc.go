@@ -103,7 +103,7 @@
 // limit, launches are checked and counted but not run, and reading a value returns ErrMeta. This
 // mode says how much memory and how many launches a step needs, for models that would not fit. The
 // emulator reads only the declarations of a kernel's text. Page-locked memory also has addresses
-// only: pages that nobody writes do not exist. A copy to it is counted. A host waits for an event
-// after such a copy before it reads. That wait returns ErrMeta. On the virtual clock a kernel takes
-// the time of its launch, and a copy its whole time.
+// only: pages that nobody writes do not exist. A copy to page-locked memory is counted. Before the
+// host reads the copy, it must wait for an event, and that wait returns ErrMeta. On the virtual
+// clock a kernel takes the time of its launch, and a copy its whole time.
 package emu

@@ -13,7 +13,7 @@ func TestCalendar(t *testing.T) {
 	for i, x := range []struct{ ready, cost, start, end time.Duration }{
 		{0, 10, 0, 10},
 		{100, 5, 100, 105},  // waits until 100
-		{0, 20, 10, 30},     // does not wait for the operation before
+		{0, 20, 10, 30},     // does not wait for the previous operation
 		{20, 100, 30, 135},  // takes 70 before the waiting operation, and 30 after it
 		{0, 1, 135, 136},    // no time before 135 is free
 		{200, 10, 200, 210}, // leaves free time before it
@@ -57,8 +57,8 @@ func TestCalendarAgreesWithTicks(t *testing.T) {
 	}
 }
 
-// TestCalendarForgets checks that a calendar has a largest number of free intervals. Those that it
-// drops must count as occupied.
+// TestCalendarForgets checks that a calendar keeps a limited number of free intervals. The
+// intervals that it drops must count as occupied.
 func TestCalendarForgets(t *testing.T) {
 	var c calendar
 	for i := range time.Duration(10 * maxIdle) {

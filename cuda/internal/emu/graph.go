@@ -160,8 +160,8 @@ func (d *Driver) GraphAddKernelNode(h cu.Graph, after []cu.GraphNode, l cu.Graph
 	return d.addNode(call, h, after, func(*graph) (work, error) { return d.kernelNode(call, l) })
 }
 
-// kernelNode checks a launch and returns the work of a node for it. It runs in the context of the
-// function, which may differ from the graph's context.
+// kernelNode checks a launch and returns the work of a node for it. The node runs in the context of
+// the function, which may differ from the graph's context.
 func (d *Driver) kernelNode(call string, l cu.GraphKernel) (work, error) {
 	f, err := d.functionOf(call, l.Func)
 	if err != nil {
@@ -420,7 +420,7 @@ func (c *capture) refuse(call string) error {
 	return c.err
 }
 
-// add appends a node for the work w to the captured graph. It depends on the last node.
+// add appends a node for the work w to the captured graph. The new node depends on the last one.
 func (c *capture) add(d *Driver, w work) error {
 	if c.err != nil {
 		return fail("cuStreamBeginCapture", cu.ErrStreamCaptureInvalidated, "%v", c.err)

@@ -133,8 +133,8 @@ func TestLegacyDefaultStream(t *testing.T) {
 	}
 }
 
-// TestEventCaptures checks that a wait is for the last record before the wait. An event that was
-// never recorded must not delay work.
+// TestEventCaptures checks that a wait uses the event's last record before the wait. An event that
+// was never recorded must not delay work.
 func TestEventCaptures(t *testing.T) {
 	r := newRig(t, Config{})
 	a, b, e := r.stream(), r.stream(), r.event()

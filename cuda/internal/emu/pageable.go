@@ -39,8 +39,8 @@ const poisonByte = 0xff
 
 // source returns the bytes that a copy from the host reads when it runs, and a check that must run
 // before the copy. The argument h is nil for pageable memory. A late copy reads Go memory, which
-// the slice keeps alive. It does not move: it was passed through an interface, so it does not lie
-// on a stack.
+// the slice data keeps alive. This memory does not move: it was passed through an interface, so it
+// does not lie on a stack.
 func (d *Driver) source(call string, h *hostBlock, src []byte) (data []byte, intact func() error) {
 	if h != nil {
 		return src, func() error { return h.alive(KindCopyHtoD, call, uint64(len(src))) }

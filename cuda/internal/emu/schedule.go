@@ -78,8 +78,8 @@ type stream struct {
 	// closed says that the stream was destroyed. It is removed when its queue is empty.
 	closed  bool
 	capture *capture // capture that receives the work queued on the stream; nil if there is none
-	// by is the device that submits a graph's launch. It is nil for other streams, which ctx's
-	// device submits to.
+	// by is the device that submits a graph's launch. It is nil for other streams, whose work the
+	// device of ctx submits.
 	by *device
 }
 

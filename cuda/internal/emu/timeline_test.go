@@ -31,8 +31,8 @@ type rank struct {
 	kernel cu.Function
 	src    cu.DevicePtr
 	dst    []cu.DevicePtr // for each device, the address to which the other devices copy
-	// events has a channel for each device, on which it sends the events of its copies to the
-	// others.
+	// events has a channel for each device. The device uses its channel to send the events of its
+	// copies to the other devices.
 	events  []chan cu.Event
 	failure error
 }

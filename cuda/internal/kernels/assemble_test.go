@@ -11,8 +11,8 @@ import (
 )
 
 // tool returns the path of the program ptxas or nvdisasm: the one that the environment variable
-// names, or else one in the PATH. For ptxas it also tries the user's cache. It does not for
-// nvdisasm, because the tests with nvdisasm take longer than all other tests of this package
+// names, or else one in the PATH. For ptxas, tool also tries the user's cache. It skips the cache
+// for nvdisasm, because the tests with nvdisasm take longer than all other tests of this package
 // together. If there is no such program, tool returns "". If FLAMBEAU_PTXAS_REQUIRED is 1, as in
 // continuous integration, it then fails the test.
 func tool(t *testing.T, name, variable string) string {

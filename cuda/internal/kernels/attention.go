@@ -158,8 +158,8 @@ type attentionBlock struct {
 	w           *weighing
 	batch, head ptx.Value
 	firstQuery  ptx.Value // index of the block's first query
-	// range of the keys that the block reads, from begin to end-1; some query of the block sees
-	// each of them
+	// range of the keys that the block reads, from begin to end-1; at least one query of the block
+	// sees each of these keys
 	begin, end   ptx.Value
 	q, k, v, out headOperand
 	lse          ptx.Ptr // pointer to the LSE of the block's head

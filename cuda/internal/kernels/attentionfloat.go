@@ -218,8 +218,8 @@ func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, weightRow ptx.Ptr, pitch, n i
 	})
 }
 
-// storeFloats multiplies a thread's sums of one row, in the order of addWeighted, by scale. It
-// stores them in the row at line if the predicate exists is true.
+// storeFloats multiplies a thread's sums of one row by scale. The sums are in the order of
+// addWeighted. If the row exists, storeFloats stores the products in the row at line.
 func storeFloats(b *ptx.Builder, o headOperand, line ptx.Ptr, exists ptx.Value, sums []*ptx.Var, scale, first ptx.Value) {
 	for c := range len(sums) / 4 {
 		var list []ptx.Value

@@ -48,8 +48,9 @@ func (o AttentionOperands) few() bool {
 	return !o.Causal && o.Q.Shape.At(2) <= fewQueries && o.K.Shape.At(2) >= leastKeys
 }
 
-// splitKeys returns the number of keys for one block. If that leaves no multiprocessor without a
-// block, it returns all keys. Otherwise it returns a multiple of tile.
+// splitKeys returns the number of keys for one block. If the blocks already occupy the
+// multiprocessors, or there are few keys, it returns all keys. Otherwise it returns a multiple of
+// tile.
 func splitKeys(g *GPU, blocks, keys, tile int) int {
 	pieces := min(2*g.Cores/blocks, keys/leastKeys)
 	if pieces < 2 {

@@ -76,8 +76,8 @@ func (g *gemmBuilder) loadWith(row, col ptx.Value) (list [][]ptx.Value) {
 	return list
 }
 
-// storeChunk stores a vector of a row's activated results. It begins at column col. If the operand
-// Pre is present, storeChunk also stores the results before the activation.
+// storeChunk stores a vector of a row's activated results. The vector begins at column col. If the
+// operand Pre is present, storeChunk also stores the results before the activation.
 func (g *gemmBuilder) storeChunk(c gemmOperand, line ptx.Ptr, col ptx.Value, values []ptx.Value, withValues [][]ptx.Value) {
 	store := func(to ptx.Ptr, values, withValues []ptx.Value) {
 		if g.s.pre {

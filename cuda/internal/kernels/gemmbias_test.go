@@ -98,7 +98,8 @@ func TestMatMulBiasLaunches(t *testing.T) {
 }
 
 // TestTensorSums lets a product kernel also sum the rows of a or the columns of b, in the same
-// launch. Blocks divide the sums over k or not.
+// launch. It covers products in which blocks divide the sums over k, and products in which they do
+// not.
 func TestTensorSums(t *testing.T) {
 	for i, f := range []tensorForm{tensorForms[0], {64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1]} {
 		typ := []dtype.Type{dtype.BF16, dtype.F16}[i%2]
@@ -145,7 +146,7 @@ func TestTensorSums(t *testing.T) {
 }
 
 // TestMatMulSumsFloats checks the sums of rows or of columns in float32 products, with every tile.
-// Blocks divide the sums over k or not.
+// It covers products in which blocks divide the sums over k, and products in which they do not.
 func TestMatMulSumsFloats(t *testing.T) {
 	for i, tile := range []gemmTile{largeTile, mediumTile, smallTile} {
 		for j, kind := range []sumsSpec{{rows: true}, {columns: true}} {

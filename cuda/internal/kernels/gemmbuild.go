@@ -338,8 +338,8 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, start, count, outerStride
 	bytes := func(k int) ptx.Value { return kStride.MulWide(num(k * g.s.typ.Size())).Bitcast(ptx.U64) }
 	l.step = bytes(bk)
 	// The variables outer and l.kStart are the offsets of the thread's first unit. The function
-	// distance returns the distance of a later unit from the first one. These distances must be the
-	// same for all threads, which is why the number of threads is chosen accordingly.
+	// distance returns the distance of a later unit from the first one. The number of threads is
+	// chosen so that these distances are the same for all threads.
 	v, thread := l.vector, b.ThreadID(0)
 	last := count.Sub(num(1))
 	var outer ptx.Value

@@ -240,9 +240,9 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 // mostParts is the largest number of parts into which k is divided.
 const mostParts = 64
 
-// mostForms is the largest number of forms of a product that are measured. The constant likely is a
-// second limit: a form is measured only if its predicted time is at most 1.6 times that of the best
-// form.
+// mostForms is the largest number of forms of a product that are measured. The constant named
+// "likely" excludes slow forms: a form is measured only if its predicted time is at most 1.6 times
+// that of the best form.
 const (
 	mostForms = 12
 	likely    = 1.6

@@ -20,9 +20,9 @@ type GPU struct {
 	chosen    *chosenForms
 }
 
-// nominalGPUs has one device for each generation. The numbers are those of A100 SXM 80 GB (with the
-// rate of its cache), GA102, AD102, H100 SXM, B200 and GB202, in NVIDIA's architecture papers and
-// data sheets.
+// nominalGPUs has one device for each generation. The numbers are those of A100 SXM 80 GB
+// (including the rate of its cache), GA102, AD102, H100 SXM, B200 and GB202, in NVIDIA's
+// architecture papers and data sheets.
 //
 // Luo and others measured some rates (2024, arXiv:2402.13499). An H100 reaches 62 % of its peak
 // with mma.sync, and reads 3942 bytes a clock from its cache. An RTX 4090 reads 1622. Each

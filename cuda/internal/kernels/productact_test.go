@@ -113,8 +113,8 @@ func TestTensorActWith(t *testing.T) {
 	}
 }
 
-// TestMatMulActFloats uses activations in float32 and float64 products with every tile. Rows fill
-// whole vectors or not, and the second operand is read in vectors or element by element.
+// TestMatMulActFloats uses activations in float32 and float64 products with every tile. Some rows
+// do not fill whole vectors. The second operand is read in vectors or element by element.
 func TestMatMulActFloats(t *testing.T) {
 	for i, c := range []struct {
 		typ, with  dtype.Type

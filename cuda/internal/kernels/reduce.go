@@ -39,8 +39,7 @@ const (
 
 func (s reduceStage) String() string { return [...]string{"whole", "first", "last"}[s] }
 
-// reduceSpec describes a reduction kernel. Names with the letter o are about the results, and names
-// with r are about the elements that are combined into one result.
+// reduceSpec describes a reduction kernel.
 type reduceSpec struct {
 	// The program mapping is applied to the elements before the reduction, and finish to the
 	// results. The last stage does not apply mapping: its key is empty, and its name is the type of

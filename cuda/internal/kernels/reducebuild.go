@@ -210,8 +210,8 @@ func (r *reduceBuilder) columns() {
 		}
 	})
 	b.Barrier()
-	// Result number result is stored by this thread. In shared memory it is element number element
-	// of the vector of lane number lane.
+	// This thread stores one result. Its index is result. In shared memory it is an element of a
+	// lane's vector: lane is the index of the lane, and element is the index in the vector.
 	result, lane, element := o, tx32, b.U32(0)
 	active := inside.And(ty.Eq(num(0)))
 	if v > 1 {

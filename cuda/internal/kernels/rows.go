@@ -32,8 +32,8 @@ type rowWork struct {
 	ends  *rowEnds // columns at the ends of the row; nil if all rows are aligned
 }
 
-// cachedColumns returns a number of columns, at least the given one, for which a row's cache in
-// shared memory has room. It returns 0 if the row is too long for a cache, or if the computing type
+// cachedColumns returns the size of a row's cache in shared memory, in columns. It is at least the
+// given number of columns. It is 0 if the row is too long for a cache, or if the computing type
 // does not have 4 bytes. A cache is for kernels that read a row more than once.
 func cachedColumns(t dtype.Type, columns int) int {
 	if t.Compute().Size() != 4 {
@@ -73,9 +73,9 @@ func cacheBytes(t dtype.Type, n, kinds, group int) int {
 	return t.Size() * n * kinds * max(1, rowThreads/group)
 }
 
-// chunks calls f for each piece of vector i. A piece has up to 16 bytes. In the cache, the pieces
-// with the same number of all vectors are neighbours, so that neighbouring lanes have no bank
-// conflicts.
+// chunks calls f for each piece of vector i. A piece has up to 16 bytes. In the cache, the first
+// pieces of all vectors are neighbours, then come the second pieces, and so on. So neighbouring
+// lanes have no bank conflicts.
 func (w *rowWork) chunks(i ptx.Value, f func(p ptx.Ptr, first, n int)) {
 	n := min(w.vector, 16/w.kind.Size())
 	for first := 0; first < w.kinds*w.vector; first += n {
@@ -202,8 +202,8 @@ func (w *rowWork) reduceRow(v ptx.Value, combine func(x, y ptx.Value) ptx.Value)
 }
 
 // max returns the maximum, over the columns of the row, of f(the column's operands). A kernel calls
-// it first, when the operands are not cached yet. It therefore has several loads pending, even in
-// the last iteration. This changes the order of the columns, which does not affect a maximum. If
+// max first, when the operands are not cached yet. So max keeps several loads pending, even in the
+// last iteration. For this it changes the order of the columns, which does not affect a maximum. If
 // the row has a cache, max keeps the loaded values in it.
 func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	least := w.Const(t, real(math.Inf(-1)))

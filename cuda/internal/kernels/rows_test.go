@@ -135,8 +135,8 @@ func TestSoftmaxKept(t *testing.T) {
 }
 
 // TestRowsAreReadOnce counts how often each 32-byte sector of the operands is read or written. A
-// row that fits into shared memory must be read once. The sum of a row's exponentials must read any
-// row once.
+// row that fits into shared memory must be read once. The kernel of the cross-entropy, which only
+// adds up exponentials, must read rows of any length once.
 func TestRowsAreReadOnce(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
 		for _, c := range []struct {

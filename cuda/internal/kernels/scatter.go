@@ -102,9 +102,10 @@ const (
 )
 
 // orderOf chooses the order for the iteration space sp, whose third list of strides belongs to the
-// index. It chooses bySlices if a slice is large enough to occupy a block, or if a single thread
-// would take long. It chooses bySamples only for few lines, because many lines occupy the device
-// with one thread for each. The keys of the sort have 32 bits.
+// index. If all lines have the same indices, it chooses bySlices if there are enough lines to
+// occupy a block, or if a single thread would take long for a line. It chooses bySamples only for
+// few lines, because many lines occupy the device with one thread for each. The keys of the sort
+// have 32 bits.
 func orderOf(sp space, count, bound int) scatterOrder {
 	const long, manyLines = 64, 1 << 14
 	if int64(bound) >= 1<<32-1 {

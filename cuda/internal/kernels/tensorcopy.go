@@ -13,8 +13,8 @@ type tensorCopier struct {
 	// width is the number of elements that a thread stores in one access: a unit.
 	width int
 	units int // number of units that each thread copies in a tile
-	// Threads with an index of at least spare have no unit in the last round. It is 0 if all
-	// threads have one.
+	// Threads with an index of at least spare have no unit in the last round. If all threads have
+	// one, spare is 0.
 	spare    int
 	rows     int // number of rows of the tile that all threads together copy at a time
 	rowBytes int

@@ -56,8 +56,9 @@ func TestMixedFactors(t *testing.T) {
 	}
 }
 
-// TestMixedPlans plans products of few rows with a float32 weight, also with divided sums. The
-// planner must have forms for them. A product of a single row must not be planned as a reduction.
+// TestMixedPlans plans products of few rows with a float32 weight, some of them with divided sums.
+// The planner must have forms for them. A product of a single row must not be planned as a
+// reduction.
 func TestMixedPlans(t *testing.T) {
 	for _, d := range [][3]int{{1, 70, 500}, {16, 64, 3000}, {50, 64, 264}} {
 		m := newMachine(t)

@@ -86,8 +86,8 @@ func TestProductShares(t *testing.T) {
 }
 
 // TestProductSharesMeet runs blocks at the same time, so that several blocks of a tile share the
-// work. The results must have the same bits however many do. Blocks poll for each other without a
-// limit, once, or not at all.
+// work. The results must have the same bits for any number of helping blocks. Blocks poll for each
+// other without a limit, once, or not at all.
 func TestProductSharesMeet(t *testing.T) {
 	m := newMachine(t)
 	for _, p := range sharedProducts(m) {

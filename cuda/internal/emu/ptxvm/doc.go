@@ -9,12 +9,14 @@
 //
 // The package executes the integer, floating-point, memory, warp-level, atomic, barrier, cp.async,
 // mbarrier, ldmatrix, mma.sync and wmma instructions of PTX ISA 7.x/8.x up to sm_90. It executes
-// functions, also recursive functions and calls by address. It does not execute wgmma, TMA and the
-// transaction counts of mbarrier, textures, clusters of more than one block, 8-bit floats, and
-// matrices of 4 and 1 bits. It does not execute SIMD video instructions, alloca, parameters of
-// functions in registers, and CUDA's device library (printf, malloc). A failed assert is a Trap
-// that quotes the assertion. An instruction, modifier or operand type that is not executed is a
-// *ParseError that names it. Parse skips no instruction silently.
+// functions, including recursive functions and calls by address.
+//
+// The package does not execute wgmma, TMA and the transaction counts of mbarrier, textures,
+// clusters of more than one block, 8-bit floats, and matrices of 4 and 1 bits. It does not execute
+// SIMD video instructions, alloca, parameters of functions in registers, and CUDA's device library
+// (printf, malloc). A failed assert is a Trap that quotes the assertion. An instruction, modifier
+// or operand type that is not executed is a *ParseError that names it. Parse skips no instruction
+// silently.
 //
 // Arithmetic is bit-exact IEEE 754 with the stated rounding. Functions with .approx stay within the
 // error bounds that the PTX ISA gives for them. mma.sync accumulates in float32 in the order of k.

@@ -219,7 +219,7 @@ func divOdd(x, y float64) float64 {
 	}
 	r := math.FMA(-q, y, x) // exact for quotients of float32 values
 	if b := math.Float64bits(q); r != 0 && b&1 == 0 {
-		// This compares whether the exact quotient is further from zero than q.
+		// The condition is true if the exact quotient is further from zero than q.
 		if (r > 0) == (y > 0) == (q > 0) {
 			b++
 		} else {

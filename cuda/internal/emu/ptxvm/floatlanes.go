@@ -149,8 +149,8 @@ func liftF32(f f32Op, ftz, sat bool) laneFn {
 	}
 }
 
-// signF32 returns the operation of abs or neg on lanes. It changes only the sign bit, also of a
-// NaN.
+// signF32 returns the operation of abs or neg on lanes. The operation changes only the sign bit,
+// even of a NaN.
 func signF32(name string, ftz bool) laneFn {
 	return lift1(func(a uint64) uint64 {
 		if ftz {

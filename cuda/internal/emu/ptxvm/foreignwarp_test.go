@@ -193,7 +193,7 @@ func TestForeignAtomics(t *testing.T) {
 		d.start("atomics."+sm, "atomics", line(blocks, threads), in, ag, ag64, af, ad, ah, out, n)
 
 		// cells returns the final contents of the memory cells, after atomic operations with the
-		// values in p. They may run in any order.
+		// values in p. The operations may run in any order.
 		cells := func(p []uint64, first int) (c []uint64, w []uint64) {
 			c, w = slices.Clone(start), slices.Clone(start64)
 			for i, x := range p {

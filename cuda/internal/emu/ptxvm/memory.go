@@ -28,7 +28,7 @@ const (
 )
 
 // Memory is the global memory of one emulated device. Each byte has a shadow byte with two bits:
-// addressable and initialised. All methods are safe for concurrent use, also while kernels run.
+// addressable and initialised. All methods are safe for concurrent use, even while kernels run.
 // Kernels may access disjoint bytes concurrently. An address is never allocated twice, so that use
 // after Free is always found.
 type Memory struct {

@@ -313,8 +313,8 @@ func product(ta, tb, tc, td tile, a, b, c []uint64, sat bool) []uint64 {
 // elements have the layout of the ISA, "Matrix Fragments", with g = lane/4, t = lane%4 and e
 // elements in a register. Register q of the factor A has row g, or g+8 for odd q if there are 16
 // rows. Its columns begin at e·t, and 4e later for each following pair of registers. Register q of
-// the factor B has column g. Its rows have the numbers of the columns of the corresponding register
-// of A.
+// the factor B has column g. Its rows have the same indices as the columns of the corresponding
+// register of A.
 func multiplyOther(d *decoder, shape string, dt, at, bt, ct Type) (ok bool) {
 	bytes := (at == S8 || at == U8) && (bt == S8 || bt == U8) && dt == S32 && ct == S32
 	if !bytes && (at != F64 || bt != F64 || ct != F64 || dt != F64) {

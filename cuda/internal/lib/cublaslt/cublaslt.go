@@ -46,7 +46,7 @@ const (
 )
 
 const (
-	// compute32F is CUBLAS_COMPUTE_32F: sums are in float32, and also products of float32 factors.
+	// compute32F is CUBLAS_COMPUTE_32F: sums, and products of float32 factors, are in float32.
 	compute32F = 68
 
 	// attributes of cublasLtMatmulDescAttributes_t
