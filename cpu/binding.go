@@ -20,7 +20,7 @@ type access struct {
 	stride [shape.MaxRank]int
 	inner  int  // stride of the innermost dimension in bytes
 	dense  bool // the elements are contiguous in the order in which the loop reads them
-	// number of elements in each contiguous part, which begins at a multiple of this number
+	// number of elements in a contiguous part; parts begin at multiples of run
 	run int
 }
 
@@ -419,8 +419,8 @@ func (b *binding) scatter(a *access, c cursor, src unsafe.Pointer, n int) {
 	}
 }
 
-// aim makes the steps that compute results write directly to the results' memory, for results in
-// which the n elements from number p on are contiguous.
+// aim lets steps write directly to the memory of results. It does this for each result whose n
+// elements from number p on are contiguous, if direct allows it.
 func (b *binding) aim(r *runner, p, n int) {
 	var c cursor
 	located := false

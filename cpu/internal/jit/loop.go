@@ -84,8 +84,8 @@ const (
 
 // These are the general-purpose registers of a loop. The registers in the list pointers hold the
 // addresses of loads, stores and results. If there are more addresses than registers in that list,
-// only the first directPointers addresses are in registers. Every other address is loaded into the
-// register spare for each access.
+// only the first directPointers addresses are in registers. The code loads any further address into
+// the register spare for each access.
 const (
 	regs    = rdi
 	arena   = rsi
