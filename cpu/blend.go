@@ -17,7 +17,7 @@ type blendTask struct {
 	group int
 	tap   [2]blendTap
 	taps  []blendTap // a part of tap
-	parts int        // number of parts of a line, if rows have one element; else of a row
+	parts int        // number of parts of a line, or of a row if rows have several elements
 	// function that computes units of short rows; nil if rows are long
 	direct func(t *blendTask, lo, hi int)
 }
@@ -30,7 +30,7 @@ type blendTap struct {
 }
 
 const (
-	blendRows     = 4096 // about how many elements of rows a formula computes in one call
+	blendRows     = 4096 // approximate number of elements that a formula computes in one call
 	blendPart     = 2048 // number of elements in a part of a line
 	linesTogether = 4
 )
