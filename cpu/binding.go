@@ -324,8 +324,8 @@ func (b *binding) load(r *runner, p, n int) {
 }
 
 // fetch returns the address of n consecutive elements, the first of which has the number p and the
-// coordinates c. If they are contiguous in the operand, it is their address there. Otherwise fetch
-// copies them to space.
+// coordinates c. If they are contiguous in the operand, this is their address in the operand.
+// Otherwise fetch copies them to space and returns space.
 func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) unsafe.Pointer {
 	if a.dense {
 		return unsafe.Add(a.base, p*a.size)

@@ -24,7 +24,7 @@ func (c *compiler) chooseAbreast() {
 	}
 }
 
-// pointerOf returns the register with the address of load i in row r of several side by side.
+// pointerOf returns the register with the address of load i, in row r of the rows side by side.
 func (c *compiler) pointerOf(i, r int) gpr {
 	if r == 0 {
 		return pointers[i]
@@ -47,7 +47,7 @@ func (c *compiler) eachRow(f func()) {
 }
 
 // rowsAbreast writes the loop over groups of rows. The rows that remain are left to the next loop.
-// The result sets the target of the jump that is taken if none remain.
+// The returned function sets the target of the jump that is taken if no rows remain.
 func (c *compiler) rowsAbreast() (end func()) {
 	c.sets = make([][]uint8, c.abreast)
 	again := len(c.code)

@@ -128,7 +128,7 @@ type compiler struct {
 	spilled      int    // number of spill slots in use
 	accumulators []uint8
 	unrolled     bool      // whether the compiler is writing several vectors of an iteration
-	later        []func()  // write rarely needed code after the end of the loop
+	later        []func()  // functions that write rarely needed code after the end of the loop
 	before       uint8     // register with the first of two vectors that are tested for NaN together
 	together     int       // number of vectors of columns that a loop over columns handles at a time
 	abreast      int       // number of rows that a fold combines side by side

@@ -157,7 +157,7 @@ func (c *compiler) plain(i int32) bool {
 	return known && v == v
 }
 
-// known returns the value of value i if it is a constant.
+// known returns the number v if value i is a constant.
 func (c *compiler) known(i int32) (v float64, is bool) {
 	root := c.values[i].root
 	if c.values[root].from != constant {
