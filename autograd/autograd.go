@@ -186,10 +186,9 @@ func directions(op string, leaves, v []*tensor.Tensor) []*tensor.Tensor {
 
 // JVP returns f(inputs) and the derivative d of f at inputs in the direction v. d is the product of
 // the Jacobian of f with v, and has the shape of f's result. v holds a tensor for each input, of
-// the input's shape. For an input of integer type it holds nil. JVP differentiates twice. The
-// product of the transposed Jacobian with a vector u is linear in u. Its gradient with respect to
-// u, in the direction v, is d (J. Townsend, "A new trick for calculating Jacobian vector products",
-// 2017).
+// the input's shape, or nil if the input is of integer type. JVP differentiates twice. The product
+// of the transposed Jacobian with a vector u is linear in u. Its gradient with respect to u, in the
+// direction v, is d (J. Townsend, "A new trick for calculating Jacobian vector products", 2017).
 func JVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) (y, d *tensor.Tensor) {
 	out := withLeaves("jvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		v := directions("jvp", leaves, v)

@@ -192,7 +192,7 @@ func TestGrad(t *testing.T) {
 	})
 }
 
-// scaled returns a function that computes x³·k. Its VJP has the factor by in place of k. So the
+// scaled returns a function that computes x³·k. Its VJP uses the argument by in place of k, so the
 // gradient is right only if by equals k.
 func scaled(k, by float64) *autograd.Func {
 	return &autograd.Func{Name: "scaled",

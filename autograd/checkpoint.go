@@ -17,9 +17,9 @@ type segment interface {
 // The second call gets the same operands, and the scope's modes from the first call (autocast,
 // device, stream, …). It draws the same random numbers, so gradients have the same bits as without
 // Checkpoint. The generator itself does not advance again. Gradients also reach leaves that f
-// captures, such as a layer's parameters, whether or not an operand requires one. f may itself call
-// Checkpoint, and second derivatives work: each run of Backward calls f again. If no gradients are
-// recorded, Checkpoint just calls f.
+// captures, such as a layer's parameters, whether or not an operand requires a gradient. f may
+// itself call Checkpoint, and second derivatives work: each run of Backward calls f again. If no
+// gradients are recorded, Checkpoint just calls f.
 //
 // f is called in a scope of its own, which ends with the call; its operands belong to that scope.
 // Its results belong to the youngest scope among x, or to an older one. f must do the same in both

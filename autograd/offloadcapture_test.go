@@ -133,8 +133,8 @@ func TestCapturedSaveOnCPU(t *testing.T) {
 	}
 }
 
-// TestCapturedToCPU replays a copy to the CPU for which the host does not wait. A read of the copy
-// must wait for the last replay.
+// TestCapturedToCPU replays a non-blocking copy to the CPU. A read of the copy must wait for the
+// last replay.
 func TestCapturedToCPU(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=16MiB,seed=3")
 	if err != nil {
@@ -170,7 +170,7 @@ func TestCapturedToCPU(t *testing.T) {
 	if err := g.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// The garbage collector frees y, the tensor with the copy, while replays still write it.
+	// The garbage collector frees y while replays still write the copy to its memory.
 	func() {
 		g := capture()
 		for range 3 {

@@ -53,8 +53,8 @@ func (b *attentionBlocks) cut(rows int) {
 	b.blocks = (b.queries + b.rows - 1) / b.rows
 }
 
-// seenKeys returns an upper bound of the number of keys that any of the first queries of a sample
-// sees. The argument queries is the number of these queries.
+// seenKeys returns an upper bound of the number of keys that a query of a sample sees. The bound
+// holds for the queries 0 to queries-1 of the sample.
 func (b *attentionBlocks) seenKeys(sample, queries int) int {
 	n := b.keys
 	if b.Causal {

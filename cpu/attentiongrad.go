@@ -83,8 +83,8 @@ func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, fi
 	return parts[from : from+n*cols], cols, 1
 }
 
-// add stores n rows of the gradient d, from firstRow on. Each is the sum of the rows that all parts
-// have computed.
+// add stores n rows of the gradient d, from firstRow on. Each row is the sum of the rows that the
+// parts have computed for it.
 func (t *attentionGradTask) add(d *device.View, parts []float32, pair, firstRow, n int) {
 	if d.Absent() || d.Size() == 0 {
 		return

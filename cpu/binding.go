@@ -20,7 +20,7 @@ type access struct {
 	stride [shape.MaxRank]int
 	inner  int  // stride of the innermost dimension in bytes
 	dense  bool // the elements are contiguous in the order in which the loop reads them
-	// number of elements in each contiguous part, which begins at a multiple of this number
+	// number of elements in a contiguous part; parts begin at multiples of run
 	run int
 }
 
@@ -324,8 +324,8 @@ func (b *binding) load(r *runner, p, n int) {
 }
 
 // fetch returns the address of n consecutive elements, the first of which has the number p and the
-// coordinates c. If they are contiguous in the operand, it is their address there. Otherwise fetch
-// copies them to space.
+// coordinates c. If they are contiguous in the operand, this is their address in the operand.
+// Otherwise fetch copies them to space and returns space.
 func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) unsafe.Pointer {
 	if a.dense {
 		return unsafe.Add(a.base, p*a.size)
@@ -419,8 +419,8 @@ func (b *binding) scatter(a *access, c cursor, src unsafe.Pointer, n int) {
 	}
 }
 
-// aim makes the steps that compute results write directly to the results' memory, for results in
-// which the n elements from number p on are contiguous.
+// aim lets steps write directly to the memory of results. It does this for each result whose n
+// elements from number p on are contiguous, if direct allows it.
 func (b *binding) aim(r *runner, p, n int) {
 	var c cursor
 	located := false

@@ -17,7 +17,7 @@ type blendTask struct {
 	group int
 	tap   [2]blendTap
 	taps  []blendTap // a part of tap
-	parts int        // number of parts of a line, if rows have one element; else of a row
+	parts int        // number of parts of a line, or of a row if rows have several elements
 	// function that computes units of short rows; nil if rows are long
 	direct func(t *blendTask, lo, hi int)
 }
@@ -30,7 +30,7 @@ type blendTap struct {
 }
 
 const (
-	blendRows     = 4096 // about how many elements of rows a formula computes in one call
+	blendRows     = 4096 // approximate number of elements that a formula computes in one call
 	blendPart     = 2048 // number of elements in a part of a line
 	linesTogether = 4
 )
@@ -195,18 +195,18 @@ func (t *blendTask) gradient(w *rowWorker, g blendGroup, p int) {
 }
 
 // blendFormulas are the formulas of blends, by their number of operands: a row, a row and its
-// weight, or two of each.
+// weight, or two rows and their weights.
 var blendFormulas = [5]*formula{1: same, 2: times, 4: {e: expr.X(0).Mul(expr.X(1)).Add(expr.X(2).Mul(expr.X(3)))}}
 
-// mostTerms is how many terms of a gradient's sum a formula adds.
+// mostTerms is the greatest number of terms of a gradient's sum that one formula adds.
 const mostTerms = 3
 
 // These are the forms of formulas for a gradient's sum. X(0) is the sum so far, except in the first
 // form. Rows, each with its weight if there are weights, follow.
 const (
 	beginSum    = iota // a sum that begins with 0
-	continueSum        // X(0) with terms added one after the other
-	addSum             // X(0) with a sum added that begins with 0
+	continueSum        // X(0) plus terms, added one after the other
+	addSum             // X(0) plus a sum that begins with 0
 )
 
 // sumFormulas holds the formulas by their form, by whether there are weights, and by the number of

@@ -18,10 +18,10 @@ type copyTask struct {
 	rank          int // number of dimensions, not counting the dimension of the runs
 	dims          [shape.MaxRank]int
 	do, di        [shape.MaxRank]int
-	n             int // number of elements in a run, a row of neighbouring elements
+	n             int // number of elements in a run
 	stepO         int // strides in bytes along a run
 	stepI         int
-	piece, pieces int // a run is divided into pieces of this many elements; number of pieces
+	piece, pieces int // number of elements in a piece of a run, and number of pieces in a run
 }
 
 const (

@@ -50,7 +50,7 @@ func TestCopiesBetweenAnyViews(t *testing.T) {
 }
 
 // TestCopyTasksForgetMemory checks that a copy task in the pool holds no pointer to the memory of
-// tensors, even if the copy was run in another way.
+// tensors, even if another implementation ran the copy.
 func TestCopyTasksForgetMemory(t *testing.T) {
 	d := newDevice(1)
 	defer d.workers.dismiss()

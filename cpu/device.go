@@ -26,9 +26,9 @@
 //   - Products of matrices, and results computed with them (convolutions, attention, recurrent
 //     layers), have different bits with AVX-512, with AVX2 and without both. The differences are
 //     only rounding errors. The reasons are that the order of sums depends on the vectors, and that
-//     the processor may fuse products with additions. [device.Info] names the instruction set in
-//     use (SIMD). So a training that continues on another processor, or with
-//     GODEBUG=cpu.avx512f=off, does not give the same bits as an uninterrupted training.
+//     the processor may fuse products with additions. So a training that continues on another
+//     processor, or with GODEBUG=cpu.avx512f=off, does not give the same bits as an uninterrupted
+//     training. The field SIMD of [device.Info] names the instruction set in use.
 //   - Products of bfloat16 ([device.MatMul]) use VDPBF16PS, if the processor has AVX512_BF16 and
 //     SIMD is avx512. Otherwise factors are first converted to float32: on other processors, for
 //     float16, and in attention. In both cases sums are float32, and a result is rounded once.
@@ -36,8 +36,8 @@
 //     subnormal numbers, below 2^-126, as zeros, in factors and in sums. Apart from subnormal
 //     numbers, the error has the same bound.
 //   - If the processor also has AMX, and Linux grants its tiles, all but small products of bfloat16
-//     use TDPBF16PS. It sums the even and the odd elements apart, 32 elements at a time. Otherwise
-//     the previous point holds for it too.
+//     use TDPBF16PS. It sums the even and the odd elements apart, 32 elements at a time. In other
+//     respects the previous point holds for it too.
 //   - On Linux, with AVX-512 or AVX2, elementwise programs become machine code when they first run.
 //     The code's memory is never writable and executable at the same time. If the system refuses
 //     such memory, or with FLAMBEAU_JIT=off, the device runs one prepared kernel after the other,

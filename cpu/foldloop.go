@@ -32,8 +32,8 @@ type foldKey struct {
 // occupy registers, so more values are spilled than in other loops.
 const foldSpill = 64 * 64
 
-// foldLoop makes from l a loop that reduces rows and does not store values. It makes none if the
-// loop has too many operands.
+// foldLoop turns l into a loop that reduces rows and does not store values. It does nothing if the
+// loop has too many operands, or if its results are small integers.
 func (pl *plan) foldLoop(l *jit.Loop) {
 	if len(l.Loads)+1 > jit.MostPointers {
 		return

@@ -130,8 +130,8 @@ func TestReductionsOfRuns(t *testing.T) {
 	}
 }
 
-// TestReductionsOfSegments reduces rows of several segments. One call of a loop reads several, and
-// must give the bits of kernels, also for NaN and zeros of both signs.
+// TestReductionsOfSegments reduces rows of several segments. One call of a loop reduces several
+// segments. It must give the bits of kernels, also for NaN and zeros of both signs.
 func TestReductionsOfSegments(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(7, 8))
@@ -287,8 +287,8 @@ func TestFormulasWithoutLoop(t *testing.T) {
 	}
 }
 
-// TestSoftmaxOfWideRows computes softmax of rows whose blocks one call of a loop folds. The bits
-// must be those of kernels.
+// TestSoftmaxOfWideRows computes softmax of wide rows, in which one call of a loop folds many
+// blocks. The bits must be those of kernels.
 func TestSoftmaxOfWideRows(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(9, 10))
@@ -315,7 +315,7 @@ func TestSoftmaxOfWideRows(t *testing.T) {
 }
 
 // TestSumShortRows compares sums of short rows with those of foldAs. They may differ in the sign of
-// 0, which the reduction changes to + afterwards.
+// 0, because the reduction changes -0 to +0 afterwards.
 func TestSumShortRows(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	negative := float32(math.Copysign(0, -1))

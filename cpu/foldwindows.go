@@ -199,7 +199,7 @@ func (d *Device) addWindows(o *device.Fold) bool {
 			return
 		}
 		clear(to)
-		// each row of the image is covered by at most one row of windows
+		// apart is true if at most one row of windows covers each row of the image
 		apart := t.disjoint(0) && t.disjoint(1)
 		var space [64]int
 		lines := space[:0]

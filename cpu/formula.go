@@ -272,8 +272,8 @@ var (
 	// adding 0 changes -0 to +0
 	plusZero = &formula{e: expr.X(0).Add(expr.C(0))}
 
-	// These are the gradients of a cross-entropy for the class of the target, and for others. torch
-	// subtracts products from g, which gives +0, so 0 is added to change -0 to +0.
+	// These are the gradients of a cross-entropy for the class of the target, and for the other
+	// classes. torch subtracts products from g, which gives +0, so 0 is added to change -0 to +0.
 	expTwice     = expr.Call("exp", expr.X(0).Sub(expr.X(1)).Sub(expr.X(2)))
 	hitGradient  = &formula{e: expTwice.Sub(expr.C(1)).Mul(expr.X(3)).Add(expr.C(0))}
 	missGradient = &formula{e: expTwice.Mul(expr.X(3)).Add(expr.C(0))}

@@ -219,8 +219,8 @@ func gridInner[K float32 | float64](u, v K) K { return K((K(K(u*u)*-1.25) + u + 
 
 func gridOuter[K float32 | float64](u, v K) K { return K(K(K(u*v)*v) * -0.75) }
 
-// gridInnerSlope is the derivative of gridInner by u. gridOuterSlope is the derivative of gridOuter
-// by u.
+// gridInnerSlope is the derivative of gridInner with respect to u. gridOuterSlope is the derivative
+// of gridOuter with respect to u.
 func gridInnerSlope[K float32 | float64](u K) K { return K(K(K(3.75*u)-4.5) * u) }
 
 func gridOuterSlope[K float32 | float64](u, v K) K { return K(K(-0.75*v) * (v - K(2*u))) }

@@ -8,8 +8,8 @@ import (
 )
 
 // untouched gives the pages of mem back to the system, which provides zeros when they are used
-// again. If an object was there before, Go has written to these pages, and they are in memory.
-// After an error they stay there, which does no other harm.
+// again. If an object was there before, Go has written to these pages, and they are in memory. If
+// the call fails, they stay in memory, which does no other harm.
 func untouched(mem []byte) {
 	page := os.Getpagesize()
 	if skip := -int(uintptr(unsafe.Pointer(&mem[0]))) & (page - 1); skip < len(mem) {

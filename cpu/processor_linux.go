@@ -15,8 +15,8 @@ import (
 // it. The waker yields its processor once, so that the worker begins. And the worker moves itself
 // to another processor.
 
-// shared counts how often workers wake up on the processor of their waker: it grows then, and falls
-// when a worker wakes up elsewhere.
+// shared grows when a worker wakes up on the processor of its waker, and falls when a worker wakes
+// up elsewhere.
 var shared atomic.Int32
 
 const (

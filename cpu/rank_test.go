@@ -78,8 +78,9 @@ func TestRankIsOpenedOnce(t *testing.T) {
 	}
 }
 
-// TestMemoryOfRanks allocates memory on several ranks. It must count on the rank that allocated it,
-// and other ranks must refuse to use it. But copying and borrowing between ranks must work.
+// TestMemoryOfRanks allocates memory on several ranks. The memory must count on the rank that
+// allocated it, and other ranks must refuse to use it. But copying and borrowing between ranks must
+// work.
 func TestMemoryOfRanks(t *testing.T) {
 	a, b, host := rank(t, "cpu:2"), rank(t, "cpu:3"), Get()
 	const n = 3 << 20

@@ -204,7 +204,7 @@ func refused(s device.Stream, op, why string) error {
 	return &device.RecordError{Device: r.d.Name(), Op: op, Why: why, Stream: s}
 }
 
-// Feed returns a buffer. At this point of the list, each replay fills it.
+// Feed returns a buffer that each replay fills at this point of the list.
 func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffer, error) {
 	s, err := r.partner("feed", on)
 	if err != nil {

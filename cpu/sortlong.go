@@ -79,8 +79,8 @@ type sortedPart struct {
 	places      digitCounts
 }
 
-// sortList sorts a list of words and stores their positions. Its words have equal upper bits, the
-// given number of them.
+// sortList sorts a list of words and stores their positions. All its words have the same upper
+// bits; the argument equal is the number of these bits.
 func (s *sortSpace) sortList(t *sortTask, row, lo, hi, equal int) {
 	l := sortSpaces.Get().(*sortSpace)
 	keys, words, spare := l.keys, l.words, l.spare

@@ -14,7 +14,7 @@ import (
 const shortestSteps = 64
 
 // plainRow reports whether a compiled loop copies rows of this number of words faster than Go does.
-// AVX2 has no masks, so its loop copies words that do not fill a vector one by one.
+// AVX2 has no masks, so its loop copies the words after the last whole vector one by one.
 func plainRow(words int) bool {
 	if avx2Only() {
 		return words <= 64 && words%8 == 0

@@ -49,9 +49,9 @@ func inWords(p *expr.Program) *expr.Program {
 	return expr.MustLower([]*expr.Expr{e[p.Outs[0]]}, []dtype.Type{dtype.I32}, in, -1)
 }
 
-// truth runs p on truth values, four at a time, as the program that inWords makes of it. If inWords
-// makes none, or if the operands do not suit, truth does nothing and returns false. An operand does
-// not suit if it is not contiguous, for example.
+// truth runs p on truth values, four at a time, with the program that inWords makes of p. If there
+// is no such program, or if the operands do not suit, truth does nothing and returns false. For
+// example, an operand that is not contiguous does not suit.
 func (d *Device) truth(p *expr.Program, outs, ins []device.View) bool {
 	const operands = 4
 	n := outs[0].Size()

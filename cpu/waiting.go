@@ -112,8 +112,8 @@ func (j *job) await() {
 
 // wakeBystander wakes a goroutine that does nothing, after workers were woken. Go's scheduler
 // reserves the goroutine that was woken last for the waker's own processor. Another processor takes
-// it only after a sleep of 3 µs, to which Linux adds its timer slack of 50 µs. With the bystander
-// as the last, the workers start without this delay.
+// it only after a sleep of 3 µs, to which Linux adds its timer slack of 50 µs. If the bystander is
+// woken last, the workers start without this delay.
 func wakeBystander() {
 	startBystander()
 	select {

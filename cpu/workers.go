@@ -45,7 +45,7 @@ type workerPool struct {
 	// channel on which wakeSome sends the current time to the worker that it wakes
 	wake  chan time.Duration
 	waker waker
-	// time of clock(), in ns, at which the last call that found workers asleep ended
+	// time of clock(), in ns, at the end of the last call that found workers asleep
 	lastAlone atomic.Int64
 }
 

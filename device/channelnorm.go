@@ -68,8 +68,8 @@ func (o *ChannelNormGrad) Check() (arg, reason string) {
 }
 
 // Work counts, for each element of X, the sum for Sum, a difference and a product for z, and the
-// sum for Product. If DX is present, it also counts a difference and two products that are added to
-// something.
+// sum for Product. If DX is present, it also counts a difference, and two products with an addition
+// each.
 func (o *ChannelNormGrad) Work() Work {
 	each := 4
 	if !o.DX.Absent() {

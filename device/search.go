@@ -10,8 +10,8 @@ import (
 // Search counts elements of sorted rows, like torch.searchsorted. Sorted has the shape [rows, n],
 // with each row in ascending order. Values has the shape [rows, m] and the type of Sorted. Out is
 // I64 and has the shape of Values. For each value, Out gets the number of elements less than the
-// value in the same row of Sorted. If Right is set, elements equal to the value are counted too.
-// For NaN, Out gets n.
+// value in the same row of Sorted. If Right is set, elements equal to the value are counted too. If
+// the value is NaN, Out gets n.
 type Search struct {
 	Out, Sorted, Values View
 	Right               bool

@@ -21,8 +21,8 @@ const (
 	// median is the lower of the two middle elements
 	PickMedian
 	PickNanMedian // the position of the median of the elements that are not NaN
-	// the last position of the most frequent element; if several are equally frequent, of the least
-	// of them. NaN equals no other NaN
+	// the last position of the most frequent element; if several are equally frequent, the last
+	// position of the least of them. NaN equals no other NaN
 	PickMode
 )
 

@@ -65,7 +65,7 @@ func TestHalfRoundTrip(t *testing.T) {
 }
 
 // TestHalfRounding checks rounding to 16-bit floats. Each number must become the nearer of its two
-// neighbours, and a number halfway between them the even one.
+// neighbours. A number halfway between them must become the even neighbour.
 func TestHalfRounding(t *testing.T) {
 	for u := range 0x7bff {
 		lo, hi := Float16(u).Float32(), Float16(u+1).Float32()

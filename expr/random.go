@@ -71,8 +71,8 @@ func RandomBits(seed, offset, index *Expr) *Expr {
 }
 
 // RandomKeeps reports whether dropout keeps an element. Each element is dropped with a probability
-// p. The argument limit is a U32, the [DropLimit] of p, with which the element's [RandomBits] are
-// compared.
+// p. The argument limit is a U32, the [DropLimit] of p. RandomKeeps compares the element's
+// [RandomBits] with it.
 func RandomKeeps(seed, offset, index, limit *Expr) *Expr {
 	return RandomBits(seed, offset, index).Gt(limit)
 }

@@ -35,8 +35,8 @@ func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 // float64. Let a be M·2ᵏ, where M is the integer mantissa. W is three words of 2ᵏ·2/π, from the bit
 // with value 2 on. Earlier bits are left out, because their products with M are multiples of 4. The
 // formula computes M·W modulo the size of the three words. The upper two bits of this product are
-// the quadrant, and the other bits are a fraction of a quadrant. Of the last word's product only
-// the carry is used.
+// the quadrant, and the other bits are a fraction of a quadrant. Only the carry of the last word's
+// product is used.
 func (f format) largeQuadrant(a *Expr) (q *Expr, r pair) {
 	width := float64(pick(f, 32, 64))
 	first, table := pick(f, 16, 30), pick(f, twoOverPi32, twoOverPi64)

@@ -16,10 +16,10 @@
 //
 // # Arithmetic
 //
-// Float32 and float64 add, sub, mul, div, fma and sqrt always print `.rn`. This forbids the
-// assembler to fuse a multiplication and an addition: the kernel computes exactly what is written.
-// The fast approximations have Approx in their names. Integers wrap at their width. Shift amounts
-// of the width or more give 0, or the sign for a right shift of a signed value, as PTX defines.
+// Float32 and float64 add, sub, mul, div, fma and sqrt always print `.rn`. This keeps the assembler
+// from fusing a multiplication and an addition: the kernel computes exactly what is written. The
+// fast approximations have Approx in their names. Integers wrap at their width. Shift amounts of
+// the width or more give 0, or the sign for a right shift of a signed value, as PTX defines.
 //
 // # Control flow
 //

@@ -35,7 +35,7 @@ const (
 	// loop with the regions body and latch, repeated while cond, which latch computes, is true
 	loopForever
 	jumpBreak    // leaves the loop target, if cond is true
-	jumpContinue // goes to the latch of the loop target, if cond is true: the next iteration
+	jumpContinue // starts the next iteration at the latch of the loop target, if cond is true
 	jumpReturn   // leaves the kernel, if cond is true
 )
 

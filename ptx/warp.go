@@ -93,7 +93,7 @@ func (v Value) ShuffleWidth(mode ShuffleMode, arg Operand, width int) Value {
 }
 
 // WarpReduce combines v over the lanes of the warp with the function combine. It combines pairs of
-// lanes in a fixed order, in which all lanes get equal bits.
+// lanes in a fixed order that gives all lanes equal bits.
 func (v Value) WarpReduce(combine func(a, b Value) Value) Value {
 	return v.WarpReduceWidth(32, combine)
 }

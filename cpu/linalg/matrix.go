@@ -35,8 +35,8 @@ type Matrix[T Float] struct {
 // package rows needs them.
 type padded[T Float] struct {
 	a      []T
-	rows   int // with padding
-	stride int // the columns, with padding
+	rows   int // number of rows with padding
+	stride int // number of columns with padding
 	memory *[]T
 }
 
@@ -63,7 +63,7 @@ var serial = Parallel(gemm.Serial)
 // block is the number of rows and columns up to which a matrix is not halved.
 const block = 16
 
-// halved returns about half of n > block, a multiple of block.
+// halved returns a multiple of block that is about half of n, for n > block.
 func halved(n int) int { return max(1, n/2/block) * block }
 
 // rough returns an m×n matrix whose columns are padded. Its elements are undefined. The caller

@@ -59,8 +59,8 @@ func QR[T Float](m, n, k int, a, q, r []T) {
 	turned.transposeTo(q, k, order, m)
 }
 
-// columnScales returns a power of two for each column of the m×n matrix a. Multiplied by it, the
-// greatest magnitude of the column becomes about 1.
+// columnScales returns a power of two for each column of the m×n matrix a. The product of this
+// power and the column's greatest magnitude is about 1.
 func columnScales[T Float](m, n int, a []T) []float64 {
 	most, scale := make([]T, n), make([]float64, n)
 	for i := range m {

@@ -9,7 +9,7 @@ type triangle[T Float] struct {
 	Matrix[T]
 	upper   bool
 	unit    bool // the diagonal is 1, and is not read
-	negated bool // the elements off the diagonal are negative
+	negated bool // the elements off the diagonal are those of the negative matrix
 }
 
 // columnsOfTask is the number of columns of a right-hand side that a task solves.
@@ -77,7 +77,7 @@ func SolveTriangle[T Float](par Parallel, n, k int, a Matrix[T], upper, unit boo
 }
 
 // withRight calls f on a copy of the n×k right-hand side b whose columns are padded. Row i of the
-// copy is row order[i] of b; nil is the order of b. f replaces the copy by the negative of the
+// copy is row order[i] of b, or row i if order is nil. f replaces the copy by the negative of the
 // solution. withRight sets x to the solution.
 func withRight[T Float](n, k int, b Matrix[T], order []int, x []T, f func(x []T, ldx int)) {
 	p := padded[T]{a: x, rows: n, stride: k}

@@ -89,8 +89,8 @@ func translate(p *expr.Program, pool map[uint64]operand.Mem) lowering {
 			switch {
 			case in.Op == expr.OpX:
 				t.vals[i].v = v[0]
-			// no register is needed for a constant, which is loaded at each use, nor for a value
-			// that uses another value's register
+			// no register is needed: a constant is loaded at each use, and a value whose root is
+			// another value uses that value's register
 			case in.Op == expr.OpConst || root[i] != int32(i):
 			default:
 				t.vals[i] = t.emit(i, in)

@@ -125,8 +125,8 @@ func common() map[string]lowering {
 			c.VPSUBQ(v[0], k[0], v[0])
 			return v[0]
 		}},
-		// Multiply the even lanes, and then the odd lanes, to products of 64 bits. Interleave the
-		// upper halves of the products.
+		// Compute the 64-bit products of the even lanes, and then those of the odd lanes.
+		// Interleave the upper halves of the products.
 		"MulHiU32": {consts: []constant{c64(0xffffffff << 32)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			even := c.full()
 			c.VPMULUDQ(v[1], v[0], even)

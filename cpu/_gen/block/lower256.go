@@ -133,8 +133,8 @@ func lower256() map[string]lowering {
 			c.VADDPS(lo, hi, hi)
 			return hi
 		}},
-		// For a number that it cannot convert, the instruction returns the least integer. The
-		// complement of that is the greatest integer.
+		// The instruction returns the least integer for a number that it cannot convert. The
+		// complement of the least integer is the greatest integer.
 		"CvtF32ToI32": {consts: []constant{f32(1 << 31)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			over, num, o := c.YMM(), c.YMM(), c.YMM()
 			c.VCMPPS(operand.U8(geOQ), k[0], v[0], over)

@@ -138,7 +138,7 @@ func (c *ctx) elements(name string) reg.GPVirtual {
 	return r
 }
 
-// four emits a kernel that handles four rows at a time. To each row it adds vectors, each
+// four emits a kernel that handles four rows at a time. It adds vectors to each row, each
 // multiplied by a coefficient. A coefficient is a slice with a number for each row. A vector is a
 // slice with a number for each column.
 func (c *ctx) four(name, formula string, coefficients, vectors []string) {

@@ -263,8 +263,8 @@ func cvt[D, S interface {
 }
 
 // saturate converts floats to integers. It rounds towards zero and limits results to [lo, hi],
-// where hi is the greatest value of type D. The argument limit is that value plus one as a float64,
-// for example 2³¹. Values from limit on become hi, and NaN becomes 0.
+// where hi is the greatest value of type D. The argument limit is hi+1 as a float64, for example
+// 2³¹. Values from limit on become hi, and NaN becomes 0.
 func saturate[D signed | unsigned, S float](dst []D, a []S, lo, hi D, limit float64) {
 	for i := range dst {
 		x := float64(a[i])

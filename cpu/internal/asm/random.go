@@ -15,8 +15,8 @@ func Philox(dst []uint32, seed, counter uint64) {
 	current.philox(dst, seed, counter)
 }
 
-// wholeRounds returns a function that fills a block of any length like philox. The kernel fills as
-// many elements as possible, in multiples of words, and plain Go fills the rest.
+// wholeRounds returns a function that does the same as philox, for any number of whole blocks. The
+// kernel fills as many elements as possible, in multiples of words, and plain Go fills the rest.
 func wholeRounds(words int, kernel func(dst []uint32, seed, counter uint64)) func(dst []uint32, seed, counter uint64) {
 	return func(dst []uint32, seed, counter uint64) {
 		n := len(dst) - len(dst)%words

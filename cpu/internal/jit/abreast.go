@@ -3,9 +3,9 @@ package jit
 import "slices"
 
 // If a fold has one accumulator for a row, each of its operations waits for the one before. So with
-// AVX-512 a short program combines several rows side by side. A product of rows takes half of the
-// time if it is in the second-level cache, and three quarters in the third. From memory it takes
-// 1.15 of the time.
+// AVX-512 a short program combines several rows side by side. A product of rows in the second-level
+// cache then takes half of the time, and one in the third-level cache takes three quarters. From
+// memory it takes 1.15 of the time.
 
 // mostAbreast is the largest number of rows that a fold combines side by side.
 const mostAbreast = 4
@@ -24,7 +24,7 @@ func (c *compiler) chooseAbreast() {
 	}
 }
 
-// pointerOf returns the register with the address of load i in row r of several side by side.
+// pointerOf returns the register with the address of load i, in row r of the rows side by side.
 func (c *compiler) pointerOf(i, r int) gpr {
 	if r == 0 {
 		return pointers[i]
@@ -47,7 +47,7 @@ func (c *compiler) eachRow(f func()) {
 }
 
 // rowsAbreast writes the loop over groups of rows. The rows that remain are left to the next loop.
-// The result sets the target of the jump that is taken if none remain.
+// The returned function sets the target of the jump that is taken if no rows remain.
 func (c *compiler) rowsAbreast() (end func()) {
 	c.sets = make([][]uint8, c.abreast)
 	again := len(c.code)
@@ -73,8 +73,8 @@ func (c *compiler) rowsAbreast() (end func()) {
 	return end
 }
 
-// prefetchRows writes instructions that fetch the first lines of the next rows side by side, unless
-// rows are short. The processor itself fetches the lines that follow.
+// prefetchRows writes instructions that fetch the first cache lines of the next group of rows,
+// unless rows are short. The processor itself fetches the lines that follow.
 func (c *compiler) prefetchRows() {
 	c.compareImmediate(whole, 127)
 	short := c.jump(below)

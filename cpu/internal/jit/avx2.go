@@ -146,8 +146,8 @@ func (c *compiler) convertAVX2(i int32, in expr.Instr) bool {
 		c.vector(equals.forSize(size), c.length(size), r, x, c.bits(0, size), options{})
 		c.invert(i, r)
 	case from == dtype.F32 && to == dtype.I32:
-		// For a number that it cannot convert, the instruction returns the least integer. The
-		// complement of that is the greatest integer.
+		// The instruction returns the least integer for a number that it cannot convert. The
+		// complement of the least integer is the greatest integer.
 		x, over, number := c.vec(in.A), c.temp(), c.temp()
 		c.vector(compareFloat[0], length, over, x, c.bits(floatBits(1<<31, 4), 4), imm(floatGreaterEqual))
 		c.vector(compareFloat[0], length, number, x, register(x), imm(floatOrdered))

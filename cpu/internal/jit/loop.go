@@ -84,8 +84,8 @@ const (
 
 // These are the general-purpose registers of a loop. The registers in the list pointers hold the
 // addresses of loads, stores and results. If there are more addresses than registers in that list,
-// only the first directPointers addresses are in registers. Every other address is loaded into the
-// register spare for each access.
+// only the first directPointers addresses are in registers. The code loads any further address into
+// the register spare for each access.
 const (
 	regs    = rdi
 	arena   = rsi
@@ -128,7 +128,7 @@ type compiler struct {
 	spilled      int    // number of spill slots in use
 	accumulators []uint8
 	unrolled     bool      // whether the compiler is writing several vectors of an iteration
-	later        []func()  // write rarely needed code after the end of the loop
+	later        []func()  // functions that write rarely needed code after the end of the loop
 	before       uint8     // register with the first of two vectors that are tested for NaN together
 	together     int       // number of vectors of columns that a loop over columns handles at a time
 	abreast      int       // number of rows that a fold combines side by side

@@ -157,7 +157,7 @@ func (c *compiler) plain(i int32) bool {
 	return known && v == v
 }
 
-// known returns the value of value i if it is a constant.
+// known returns the number v if value i is a constant.
 func (c *compiler) known(i int32) (v float64, is bool) {
 	root := c.values[i].root
 	if c.values[root].from != constant {
@@ -298,8 +298,8 @@ func (c *compiler) shift(i int32, in expr.Instr, signed bool) {
 	}
 }
 
-// mulHigh writes the code for the upper halves of 32-bit products. It multiplies the even lanes and
-// the odd lanes to products of 64 bits, and interleaves their upper halves.
+// mulHigh writes the code for the upper halves of 32-bit products. It computes the 64-bit products
+// of the even lanes and of the odd lanes, and interleaves their upper halves.
 func (c *compiler) mulHigh(i int32, in expr.Instr) {
 	length := c.length(4)
 	x, y := c.vec(in.A), c.vec(in.B)

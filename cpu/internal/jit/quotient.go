@@ -126,7 +126,8 @@ func (c *compiler) divide(i int32, s chain) {
 // quotients below 2⁵³, loops for AVX2 skip this step. Loops for AVX-512 do not, because AVX-512
 // has instructions for the operations that skipping would save.
 
-// findSeconds finds the second steps of divisions. Their code is written where more is computed.
+// findSeconds finds the second steps of divisions. Their code is written at the instruction that
+// computes the value more.
 func (c *compiler) findSeconds(inner func(i int32, op expr.Op) bool) {
 	product := func(i int32) (p expr.Instr, is bool) {
 		in := c.Code[i]

@@ -28,8 +28,8 @@ const (
 	leastSaved = 24
 	// Arguments of at least this size are assumed to be rare.
 	leastLimit = 1 << 16
-	// When values are chosen that stay in registers, a use in the shorter body counts this many
-	// times.
+	// In the choice of the values that stay in registers, a use in the shorter body counts this
+	// many times.
 	shortWeight = 8
 )
 
