@@ -118,7 +118,7 @@ func TestTraining(t *testing.T) {
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") != "":
 		steps = 1500
-	// The race detector needs no long run, because other tests cover more code for it.
+	// The race detector does not need this long test, because other tests cover more code for it.
 	case testing.Short():
 		t.Log("not in short mode: the loss needs its steps")
 		return

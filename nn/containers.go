@@ -29,9 +29,9 @@ type ModuleMap[M any] struct {
 }
 
 // ParameterMap maps names to parameters, in the order in which they were set: torch's
-// nn.ParameterDict. It is a [ModuleMap] of tensors, whose names become part of their names in the
-// state dict. Tensors that require a gradient are trained. Instead of nn.ParameterList, use a field
-// of type []*tensor.Tensor with a tag.
+// nn.ParameterDict. It is a [ModuleMap] of tensors. The name of a tensor in the map is the last
+// part of its name in the state dict. Tensors that require a gradient are trained. Instead of
+// nn.ParameterList, use a field of type []*tensor.Tensor with a tag.
 type ParameterMap = ModuleMap[*tensor.Tensor]
 
 // NewParameterMap returns an empty map.
@@ -198,8 +198,8 @@ func passesOn(l Module) bool {
 		return false
 	}
 	t := reflect.TypeOf(l)
-	// A chain's first or last layer may return its own input, as Identity does. So all its layers
-	// must pass this check.
+	// A chain's first or last layer may return its own input, as Identity does. So all layers of
+	// the chain must pass this check.
 	if s, ok := l.(*Sequential); ok {
 		return !slices.ContainsFunc(s.Layers, func(l Module) bool { return !passesOn(l) })
 	}

@@ -50,8 +50,9 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 }
 
 // layerType returns the receiver type of a method on the call stack, such as "Linear" for
-// (*Linear).Forward, and whether the receiver is a pointer. The method is skip frames above
-// layerType. The call stack is read because a Base does not know the layer that embeds it.
+// (*Linear).Forward, and whether the receiver is a pointer. skip is the number of frames from
+// layerType up to the method. layerType reads the call stack because a Base does not know the
+// layer that embeds it.
 func layerType(skip int) (name string, pointer bool) {
 	var pc [1]uintptr
 	if runtime.Callers(skip+1, pc[:]) == 0 {
