@@ -157,9 +157,9 @@ type cellKey struct {
 	cell cell
 	t    dtype.Type
 	back bool // true for the program of the gradient
-	// In a forward program, keeps is true if the program also returns the values that the gradient
-	// needs. In the backward program of an LSTM, keeps is true if dy, the gradient of the step's
-	// output, is a separate operand, which the program adds to dh.
+	// In a forward program, keeps is true if the program also returns the values that the
+	// gradient needs. In the backward program of an LSTM, keeps is true if dy, the gradient of
+	// the step's output, is a separate operand. The program then adds dy to dh.
 	keeps bool
 	bias  bool // for a GRU: whether the new gate's product with the state has a bias
 }

@@ -125,10 +125,10 @@ func (l *Lambda) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return l.F(x)
 }
 
-// Sequential applies its layers one after another. A layer's name is its index. A tensor that one
-// layer of this package passes to the next is freed once the next layer has run, as in PyTorch,
-// unless a hook of either layer sees it. Tensors that a [Lambda] or a layer from outside this
-// package receives or returns live until the input's scope is closed.
+// Sequential applies its layers one after another. A layer's name is its index. A tensor that
+// one layer of this package passes to another is freed once the second layer has run, as in
+// PyTorch. It is not freed if a hook of either layer sees it. Tensors that a [Lambda] or a
+// layer from outside this package receives or returns live until the input's scope is closed.
 type Sequential struct {
 	Base
 	Checkpointing
