@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// traced does what Enter does while a tracer is active. It opens a span around the call and its
-// hooks. The span has the name of the layer's type.
+// traced does the work of Enter while a tracer is active. It also opens a span around the call
+// and its hooks. The span has the name of the layer's type.
 func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 	s := device.Span{Kind: device.SpanModule}
 	pointer := false
