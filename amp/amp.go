@@ -80,8 +80,8 @@ type GradScaler struct {
 	turn tensor.Exclusive
 }
 
-// settings holds what options set. begin and tracked are the initial scale and number of good
-// steps.
+// settings holds what options set. begin is the initial scale, and tracked is the initial number
+// of good steps.
 type settings struct {
 	begin           float64
 	growth, backoff float64
@@ -308,7 +308,7 @@ func (g *GradScaler) Step(opt Optimizer) {
 		misuse(op, "the optimizer was stepped already since the last update", "call Update after each Step")
 	case ready:
 		g.unscale(op, opt, st)
-		st.stage = unscaled // if Step fails, the gradients are still unscaled
+		st.stage = unscaled // remains true if Step fails
 	}
 	if len(st.foundInf) == 0 {
 		delete(g.optimizers, opt) // as if the iteration had not begun

@@ -25,7 +25,7 @@ func (g *GradScaler) captured(op string, opt Optimizer, st *optimizerState) {
 		if len(g.optimizers) == 0 {
 			return nil
 		}
-		// The tensors in the optimizers' states belong to the capture.
+		// The states hold tensors of the capture, so they cannot be used after it.
 		g.optimizers = map[Optimizer]*optimizerState{}
 		if !ok {
 			return nil

@@ -177,8 +177,9 @@ func TestCapturedSomeParameters(t *testing.T) {
 	}
 }
 
-// Tensors that a capture has allocated do not count as state before a step was made. A checkpoint
-// does not contain them. The first step, replayed or eager, uses the learning rate of its own time.
+// A capture may allocate tensors for the optimizer's state. Until the first step, they do not
+// count as state, and a checkpoint does not contain them. The first step, replayed or eager, uses
+// the learning rate of its own time.
 func TestStateOfCapture(t *testing.T) {
 	for _, rule := range []string{"SGD", "Rprop", "AdamW", "ASGD", "NAdam"} {
 		for _, load := range []bool{false, true} {

@@ -109,16 +109,16 @@ func mean(v []float64) float64 {
 	return sum / float64(len(v))
 }
 
-// Training in bfloat16 and float16 reaches the loss of float32 within 1 %, as a mean over the last
-// quarter of the steps. On the emulated GPU the losses of the first three steps agree within the
-// error of the element type.
+// Training in bfloat16 and float16 reaches the loss of float32. The mean losses over the last
+// quarter of the steps agree within 1 %. On the emulated GPU the losses of the first three
+// steps agree within the error of the element type.
 func TestTraining(t *testing.T) {
 	list := devices(t)
 	steps := 60
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") != "":
 		steps = 1500
-	// The race detector needs no long run, because other tests cover more code for it.
+	// The race detector does not need this long test, because other tests cover more code for it.
 	case testing.Short():
 		t.Log("not in short mode: the loss needs its steps")
 		return

@@ -37,8 +37,8 @@ func (b *Batch) complete() *Batch {
 	return b
 }
 
-// distinct gives each tensor in the batch a handle of its own. In a batch for an autoencoder, X and
-// Y may be the same tensor, which the caller would free twice.
+// distinct gives each tensor in the batch a handle of its own. In a batch for an autoencoder, X
+// and Y may be the same tensor. Without distinct, the caller would free it twice.
 func (b *Batch) distinct() *Batch {
 	if b.complete(); b.Nested == (Sample{}) && b.X != b.Y {
 		return b

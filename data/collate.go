@@ -11,7 +11,7 @@ import (
 // An oddError says that a sample does not match the first sample of its batch.
 type oddError struct {
 	at int // index of the sample in the batch
-	// path of the value that does not match within a nested value; "" for the whole value
+	// path, within a nested value, of the value that does not match; "" for the whole value
 	key string
 	msg string
 }

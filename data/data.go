@@ -10,8 +10,8 @@
 //   - The order of samples depends only on the seed and the epoch, not on the number of workers.
 //     The same holds for the random numbers that a sample's transform draws.
 //   - At most Prefetch batches are prepared ahead. No goroutine of the loader outlives the loop
-//     over its batches. This holds for every end of the loop: with the epoch, by break, an error, a
-//     cancelled context or a panic.
+//     over its batches, however the loop ends: after the last batch, by break, or because of an
+//     error, a cancelled context or a panic.
 //   - Failures come out of the loop as typed errors. A [SampleError] names the sample, also for a
 //     panic in a dataset.
 //   - [Loader.StateDict] saves the position within an epoch. [Loader.LoadStateDict] continues

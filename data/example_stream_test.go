@@ -96,7 +96,7 @@ func ExampleFilterStream() {
 	// STOP
 }
 
-// StreamOf makes a stream of a dataset.
+// StreamOf makes a stream from a dataset.
 func ExampleStreamOf() {
 	for v := range data.StreamOf(table{3}, nil).Samples(0) {
 		fmt.Println(v.X, v.Y)

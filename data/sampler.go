@@ -162,10 +162,10 @@ func (s *WeightedRandomSampler) Len() int { return s.samples }
 
 func (s *WeightedRandomSampler) repeats() bool { return s.replacement }
 
-// Indices returns the indexes drawn in an epoch. Without replacement they are the indexes i of the
-// smallest values -log(uᵢ)/wᵢ, in ascending order of the value, where uᵢ is a uniform random number
-// and wᵢ the weight (P. S. Efraimidis, P. G. Spirakis, "Weighted random sampling with a reservoir",
-// Information Processing Letters 97, 2006, algorithm A).
+// Indices returns the indexes drawn in an epoch. Without replacement, each index i gets the value
+// -log(uᵢ)/wᵢ, where uᵢ is a uniform random number and wᵢ the weight. The indexes with the smallest
+// values are drawn, in ascending order of the value (P. S. Efraimidis, P. G. Spirakis, "Weighted
+// random sampling with a reservoir", Information Processing Letters 97, 2006, algorithm A).
 func (s *WeightedRandomSampler) Indices(epoch int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		rng := rand.New(rand.NewPCG(s.seed, uint64(epoch)))

@@ -35,8 +35,8 @@ func ExampleLoader_Steps() {
 	// 12.5 30
 }
 
-// The scope of a step is on the loader's device and has the given options. It ends with the body of
-// the loop, for every end of the body.
+// The scope of a step is on the loader's device and has the given options. It ends with the
+// body of the loop, however the body ends.
 func TestSteps(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 // A Stream yields samples one after another, and their number need not be known: torch's
 // IterableDataset. Each call of Samples restarts the epoch. The samples, their order and their
 // errors depend only on the epoch. An error stands for a sample that could not be read, and the
-// stream may continue after it. Only one goroutine at a time reads a stream. The functions of this
-// package that make a stream from other streams read a sample only when it is needed, except
-// [Interleave], which reads ahead.
+// stream may continue after it. Only one goroutine at a time reads a stream. Several functions of
+// this package make a stream from other streams. [Interleave] reads these ahead. The other
+// functions read a sample only when it is needed.
 type Stream interface {
 	Samples(epoch int) iter.Seq2[Sample, error]
 }

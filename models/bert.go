@@ -75,8 +75,8 @@ func (c BERTConfig) full() BERTConfig {
 // BERTInput has the optional inputs of a BERT. The zero value means that each sequence is one text
 // without padding.
 type BERTInput struct {
-	// Mask is [batch, length], bool or integers, not 0 for tokens that are not padding. text.Pad
-	// makes such a mask. Nil means no padding.
+	// Mask is [batch, length], bool or integers. It is 0 for padding, and not 0 for other tokens.
+	// text.Pad makes such a mask. Nil means no padding.
 	Mask *tensor.Tensor
 	// Types is [batch, length], integers: 0 for tokens of the first text and 1 for the second. Nil
 	// means 0.
@@ -229,7 +229,7 @@ func (m *bertBody) Features(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	})
 }
 
-// rate returns the dropout probability for a layer with Base b, which is 0 in evaluation mode.
+// rate returns the dropout probability for a layer with Base b. It is 0 in evaluation mode.
 func (c BERTConfig) rate(b *nn.Base) float64 {
 	if !b.Training() {
 		return 0

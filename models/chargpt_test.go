@@ -160,7 +160,8 @@ func trainChars(t *testing.T, corpus string, r models.CharGPTRecipe) (loss, entr
 }
 
 // A model trained by the recipe predicts better than the frequencies of characters. With
-// FLAMBEAU_SOAK the test trains the whole recipe on half a megabyte, and otherwise a shorter one.
+// FLAMBEAU_SOAK the test follows the whole recipe on half a megabyte of text. Otherwise it uses a
+// smaller model, a shorter text and fewer steps.
 func TestCharGPTLearns(t *testing.T) {
 	r, n, less := models.CharGPTDefaults(), 20_000, 0.3
 	r.Config.Layers, r.Config.Heads, r.Config.Width, r.Config.Context, r.Batch, r.Steps, r.Warmup = 2, 2, 32, 32, 16, 120, 10

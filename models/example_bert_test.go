@@ -48,7 +48,7 @@ func ExampleMaskedLM() {
 	// Output: [1, 4, 9] []
 }
 
-// The program gives pretrained weights a head of its own.
+// The program adds its own head to the pretrained weights.
 func ExampleSequenceClassifier() {
 	trained := map[string]*tensor.Tensor{}
 	for _, p := range nn.Named(models.NewBERT(tinyBERT())) {

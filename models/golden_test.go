@@ -168,8 +168,8 @@ func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt)
 		switch {
 		case g == nil:
 			r.t.Errorf("%s%s has no gradient", where, n)
-		// The softmax does not depend on the bias of the keys, so its gradient consists of rounding
-		// errors.
+		// The softmax does not depend on the bias of the keys. So the gradient of this bias
+		// consists of rounding errors.
 		case strings.HasSuffix(n, "key.bias"):
 			for _, v := range digest(i, g) {
 				if !(math.Abs(v) < r.tolerance()) {

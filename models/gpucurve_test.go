@@ -118,9 +118,9 @@ func (c *curveTrace) Copy(e device.CopyEvent) {
 	}
 }
 
-// check fails the test if a step copies more than it must. To the GPU, a step copies the inputs and
-// targets of a batch, AdamW's scalars, and the driver's tables of tensors: one for the tensors that
-// AdamW updates, and one for those that autocast converts together.
+// check fails the test if a step copies more than it must. A step copies to the GPU the inputs
+// and targets of a batch, AdamW's scalars, and the driver's tables of tensors. One table is for
+// the tensors that AdamW updates, and one is for the tensors that autocast converts together.
 func (c *curveTrace) check(t *testing.T, name string, batch, most int) {
 	t.Helper()
 	batches, scalars, tables := 0, 0, 0

@@ -7,9 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// logitPasses has the greatest allowed number of times that the loss of GPT-2 124M reads or writes
-// a tensor as large as the logits, forward and backward, outside of matrix products. The minimum is
-// three: the logits are read for the loss and for the gradient, and the gradient is written.
+// logitPasses limits how often the loss of GPT-2 124M reads or writes a tensor as large as the
+// logits. The number counts the forward and the backward pass, without matrix products. The
+// minimum is three: the logits are read for the loss and for the gradient, and the gradient is
+// written.
 var logitPasses = map[dtype.Type]int{dtype.Invalid: 3, dtype.BF16: 3}
 
 // The loss reads and writes the logits at most as often as logitPasses says. Lower a limit when a

@@ -9,10 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// This is the memory of a ResNet-50 for eight images, on a GPU that stores no values. In
-// evaluation, at most the results of the blocks and the tensors inside one block are in memory. In
-// training, the tensors that the gradients need are in memory too. At the end the step has freed
-// everything.
+// A ResNet-50 processes eight images on a GPU that stores no values. In evaluation, at most the
+// results of the blocks and the tensors inside one block are in memory. In training, the tensors
+// that the gradients need are in memory too. At the end the step has freed everything.
 func TestResNetMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=16GiB")
 	if err != nil {

@@ -9,8 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
-// canonical returns the name under which PretrainedNames lists the weights that the given name
-// means.
+// canonical converts any accepted name of weights to their name in PretrainedNames.
 func canonical(name string) (string, error) {
 	if _, ok := torchvisionWeights[name]; ok {
 		return name, nil

@@ -19,10 +19,10 @@ type ResNetConfig struct {
 }
 
 // ResNet is a residual network (K. He et al., arXiv:1512.03385), with torchvision's names and
-// layouts of weights. As in torchvision, the stride of a bottleneck is in its middle convolution.
-// Tensors inside a block are freed when the block returns, unless a gradient needs them. Results of
-// blocks belong to the scope of the images, so a hook on a block or a stage (m.Layer3) may use the
-// tensors that it receives until that scope is closed.
+// layouts of weights. As in torchvision, the stride of a bottleneck is in its middle
+// convolution. Tensors inside a block are freed when the block returns, unless a gradient needs
+// them. Results of blocks belong to the scope of the images. Until that scope is closed, a hook
+// on a block or a stage (m.Layer3) may use the tensors that it receives.
 type ResNet struct {
 	nn.Base
 	Conv1   *nn.Conv2d

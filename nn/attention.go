@@ -60,8 +60,8 @@ type MultiheadAttention struct {
 	Base
 	// InProjWeight is [3·features, features]. It is nil if KDim or VDim differs from features.
 	InProjWeight *tensor.Tensor `nn:"in_proj_weight"`
-	// QProjWeight is [features, features]. It, KProjWeight and VProjWeight are used if InProjWeight
-	// is nil.
+	// QProjWeight is [features, features]. The layer uses QProjWeight, KProjWeight and VProjWeight
+	// if InProjWeight is nil.
 	QProjWeight *tensor.Tensor `nn:"q_proj_weight"`
 	KProjWeight *tensor.Tensor `nn:"k_proj_weight"` // [features, KDim]
 	VProjWeight *tensor.Tensor `nn:"v_proj_weight"` // [features, VDim]

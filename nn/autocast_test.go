@@ -13,9 +13,9 @@ import (
 
 type tt = tensor.Tensor
 
-// autocastLayer is a test case. It holds a function that applies a layer or a loss, the shapes of
-// the floating-point operands, which autocast may convert, and the shapes of the integer index
-// tensors.
+// autocastLayer is a test case. call applies a layer or a loss. operands has the shapes of the
+// floating-point operands, which autocast may convert. indices has the shapes of the integer
+// index tensors.
 type autocastLayer struct {
 	operands, indices [][]int
 	call              func(x, i []*tt, t dtype.Type) *tt

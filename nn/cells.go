@@ -134,9 +134,9 @@ func (l *LSTMCell) Forward(x, h, c *tensor.Tensor) (nextH, nextC *tensor.Tensor)
 	return s.h, s.c
 }
 
-// A cell is the elementwise part of one step of a recurrent layer, which follows the matrix
-// products. Its operand x is the product of the step's input with the input weights, and its
-// operand t is the product of the previous state with the recurrent weights. Both have one block of
+// A cell is the elementwise part of one step of a recurrent layer. It follows the step's matrix
+// products. Its operand x is the product of the step's input with the input weights. Its operand t
+// is the product of the previous state with the recurrent weights. Both operands have one block of
 // columns for each gate.
 type cell uint8
 
@@ -157,9 +157,9 @@ type cellKey struct {
 	cell cell
 	t    dtype.Type
 	back bool // true for the program of the gradient
-	// In a forward program, keeps is true if the program also returns the values that the gradient
-	// needs. In the backward program of an LSTM, keeps is true if dy, the gradient of the step's
-	// output, is a separate operand, which the program adds to dh.
+	// In a forward program, keeps is true if the program also returns the values that the
+	// gradient needs. In the backward program of an LSTM, keeps is true if dy, the gradient of
+	// the step's output, is a separate operand. The program then adds dy to dh.
 	keeps bool
 	bias  bool // for a GRU: whether the new gate's product with the state has a bias
 }

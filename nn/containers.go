@@ -29,9 +29,9 @@ type ModuleMap[M any] struct {
 }
 
 // ParameterMap maps names to parameters, in the order in which they were set: torch's
-// nn.ParameterDict. It is a [ModuleMap] of tensors, whose names become part of their names in the
-// state dict. Tensors that require a gradient are trained. Instead of nn.ParameterList, use a field
-// of type []*tensor.Tensor with a tag.
+// nn.ParameterDict. It is a [ModuleMap] of tensors. The name of a tensor in the map is the last
+// part of its name in the state dict. Tensors that require a gradient are trained. Instead of
+// nn.ParameterList, use a field of type []*tensor.Tensor with a tag.
 type ParameterMap = ModuleMap[*tensor.Tensor]
 
 // NewParameterMap returns an empty map.
@@ -125,10 +125,10 @@ func (l *Lambda) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return l.F(x)
 }
 
-// Sequential applies its layers one after another. A layer's name is its index. A tensor that one
-// layer of this package passes to the next is freed once the next layer has run, as in PyTorch,
-// unless a hook of either layer sees it. Tensors that a [Lambda] or a layer from outside this
-// package receives or returns live until the input's scope is closed.
+// Sequential applies its layers one after another. A layer's name is its index. A tensor that
+// one layer of this package passes to another is freed once the second layer has run, as in
+// PyTorch. It is not freed if a hook of either layer sees it. Tensors that a [Lambda] or a
+// layer from outside this package receives or returns live until the input's scope is closed.
 type Sequential struct {
 	Base
 	Checkpointing
@@ -198,8 +198,8 @@ func passesOn(l Module) bool {
 		return false
 	}
 	t := reflect.TypeOf(l)
-	// A chain's first or last layer may return its own input, as Identity does. So all its layers
-	// must pass this check.
+	// A chain's first or last layer may return its own input, as Identity does. So all layers of
+	// the chain must pass this check.
 	if s, ok := l.(*Sequential); ok {
 		return !slices.ContainsFunc(s.Layers, func(l Module) bool { return !passesOn(l) })
 	}

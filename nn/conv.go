@@ -9,10 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// filter returns the weight and bias of a convolution. The weight has torch's default distribution.
-// The bias is uniform in ±1/√fan, where fan is the product of dims[1:]: the number of kernel
-// elements times the channels of a group. They are the input channels of a convolution, and the
-// output channels of a transposed convolution.
+// filter returns the weight and bias of a convolution. The weight has torch's default
+// distribution. The bias is uniform in ±1/√fan, where fan is the product of dims[1:]: the number
+// of kernel elements times the channels of a group. These are the input channels of a convolution,
+// and the output channels of a transposed convolution.
 func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tensor) {
 	weight = o.parameters().Empty(dims...)
 	initial.KaimingUniform(weight, initial.LeakyGain(2.23606797749979)) // torch uses a = √5

@@ -17,9 +17,9 @@ import (
 // copy holds a single copy of it in both places.
 //
 // The copied layers have the training flags and the hooks that the originals have now. The copy
-// shares function values with the original. It also shares what a pointer points to, unless it is a
-// layer. Clone panics with an *[Error] if an unexported field holds a layer or a parameter of the
-// model, because Clone cannot replace such a field in the copy.
+// shares function values with the original. It also shares the targets of pointers, except layers.
+// Clone panics with an *[Error] if an unexported field holds a layer or a parameter of the model,
+// because Clone cannot replace such a field in the copy.
 //
 // To average weights, use optim.NewEMA. It needs no second model.
 func Clone[M any](m M) M {
@@ -51,7 +51,7 @@ func Clone[M any](m M) M {
 // network computes. Replace does not check shapes, since the layers do.
 //
 // Replace panics with an *[Error] if m lacks one of the names, or if one tensor of m has two names
-// with different replacements. Fields that hold no tensors are copied as [Clone] does.
+// with different replacements. Replace copies fields that hold no tensors as [Clone] does.
 func Replace[M any](m M, params map[string]*tensor.Tensor) M {
 	c := newCopier(m)
 	names := map[string]bool{}

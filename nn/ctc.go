@@ -37,10 +37,10 @@ type CTCLoss struct {
 }
 
 // Forward returns the loss for logp, logarithms of probabilities, [time, n, classes] or [time,
-// classes]. targets are [n, length] or [length], int64 or int32. The targets of all inputs may also
-// be concatenated in a vector, [sum of the lengths]. Then Forward reads their lengths from the
-// device. inputLengths and targetLengths, [n] or [], are the numbers of valid time steps of each
-// input and of valid classes of each target. Both have the type of targets.
+// classes]. targets are [n, length] or [length], int64 or int32. The targets of all inputs may
+// also be concatenated in a vector, [sum of the lengths]. Then Forward reads their lengths from
+// the device. inputLengths has the number of valid time steps of each input. targetLengths has
+// the number of valid classes of each target. Both are [n] or [], and have the type of targets.
 //
 // As in torch, logp must come from a log-softmax. The gradient returned for logp is the gradient of
 // the log-softmax's input. For each time step and class, it is e^logp minus the probability of that

@@ -12,9 +12,8 @@ import (
 // Describe returns the structure of a model as text: PyTorch's print(model). Each layer has one
 // line: its name, its type, the shapes of its own parameters, and its exported settings that are
 // not zero. A parameter's type follows its shape unless it is float32. Parameters that require no
-// gradient are marked frozen. The line also lists the shapes
-// of tensors without a tag, which are neither parameters nor buffers. The lines of inner layers
-// follow, indented.
+// gradient are marked frozen. The line also lists the shapes of tensors without a tag, which are
+// neither parameters nor buffers. The lines of inner layers follow, indented.
 //
 // Successive layers that differ only in the number in their names are written once, as
 // "(layers.0-5): 6 × …". A layer that the model holds in two places appears twice. [Summary] shows

@@ -83,9 +83,9 @@ type entry struct {
 // dict needs only one of them, which is all that safetensors files contain. Optional buffers may be
 // missing too, such as num_batches_tracked of batch normalisation, which older files lack.
 //
-// The names that a [Tied] layer returns count as names of its tensor. A name in the dict that the
-// model lacks counts too, if its tensor shares memory with a tensor whose name the model has. If
-// the dict has one tensor of the model under several names, the values must be equal.
+// The names that a [Tied] layer returns count as further names of its tensors. A name in the dict
+// that the model lacks counts too, if its tensor shares memory with a tensor whose name the model
+// has. If the dict has one tensor of the model under several names, the values must be equal.
 func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) error {
 	var o loadOptions
 	for _, f := range opts {

@@ -262,9 +262,8 @@ var (
 		Grad: []*expr.Expr{x1.Eq(unit).Select(g2.Neg(), x1.Eq(expr.C(-1)).Select(x0.Sub(p0).Gt(zero).Select(g2, zero), zero)), nil}})
 )
 
-// MarginRankingLoss is max(0, -y·(x1 - x2) + Margin). The label y is 1 if x1 should be greater than
-// x2, and -1 if x1 should be less than x2. The zero value of the struct has
-// torch's defaults.
+// MarginRankingLoss is max(0, -y·(x1 - x2) + Margin). The label y is 1 if x1 should be greater
+// than x2, and -1 if x1 should be less than x2. The zero value of the struct has torch's defaults.
 type MarginRankingLoss struct {
 	Margin    float64
 	Reduction Reduction

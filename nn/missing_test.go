@@ -49,8 +49,8 @@ func TestNilOperands(t *testing.T) {
 	})
 }
 
-// The softplus offset is an error if float64 cannot distinguish it from its neighbours. The largest
-// offset that float64 can distinguish is accepted.
+// A RoPE offset is an error if a position is outside of -2⁵³ … 2⁵³-1, where float64 represents
+// every integer. The largest and the smallest valid offset are accepted.
 func TestFarOffsets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Rand(3, 2)

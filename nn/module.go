@@ -378,8 +378,8 @@ func (w *visitor) structure(path string, v reflect.Value) {
 		panic(w.wrong(join(path, p.at), p.err))
 	}
 	if p.lazy {
-		// A struct that embeds a lazy layer has the same method waiting and address, so the
-		// embedded layer is not reported again.
+		// For a struct that embeds a lazy layer, waiting returns the same address as for the
+		// layer. The embedded layer is therefore not reported again.
 		if l := lazyAt(v); l != nil && l.waiting() != w.waiting {
 			w.waiting = l.waiting()
 			switch {

@@ -34,7 +34,7 @@ func TestSecondOrder(t *testing.T) {
 			x := numbers(2, 4)
 			x.Select(0, 1).NegInPlace()
 			in := []*tensor.Tensor{x}
-			// the layer's parameters, with respect to which derivatives are taken too
+			// derivatives are also taken with respect to these parameters of the layer
 			var fields []**tensor.Tensor
 			switch l := l.(type) {
 			case *nn.Linear:

@@ -6,10 +6,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Shares looks for state that a model would share with its [Clone] and that Forward may change. It
-// returns the name of a field that holds such state, or "" if there is none. It looks at fields
-// that are maps, sources of random numbers, or pointers to structs of the layer's package which
-// hold maps, tensors or sources of random numbers. Layers of this package have no such field.
+// Shares looks for state that a model would share with its [Clone] and that Forward may change.
+// It returns the name of a field that holds such state, or "" if there is none. It looks at
+// fields that are maps or sources of random numbers. It also looks at pointers to structs of
+// the layer's package, if the structs hold maps, tensors or sources of random numbers. Layers
+// of this package have no such field.
 func Shares(m any) (field string) {
 	visit(m, &visitor{lazy: func(string, lazyLayer) {}, pre: func(path string, v reflect.Value, _ bool) {
 		for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// traced does what Enter does while a tracer is active. It opens a span around the call and its
-// hooks. The span has the name of the layer's type.
+// traced does the work of Enter while a tracer is active. It also opens a span around the call
+// and its hooks. The span has the name of the layer's type.
 func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 	s := device.Span{Kind: device.SpanModule}
 	pointer := false
@@ -50,8 +50,9 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 }
 
 // layerType returns the receiver type of a method on the call stack, such as "Linear" for
-// (*Linear).Forward, and whether the receiver is a pointer. The method is skip frames above
-// layerType. The call stack is read because a Base does not know the layer that embeds it.
+// (*Linear).Forward, and whether the receiver is a pointer. skip is the number of frames from
+// layerType up to the method. layerType reads the call stack because a Base does not know the
+// layer that embeds it.
 func layerType(skip int) (name string, pointer bool) {
 	var pc [1]uintptr
 	if runtime.Callers(skip+1, pc[:]) == 0 {

@@ -124,7 +124,7 @@ func (w *visitor) fullPath(path string) string {
 	return path
 }
 
-// descend searches v, to which step s leads from the value searched before.
+// descend searches v. Step s leads to v from the value that is being searched.
 func (w *visitor) descend(path string, s step, v reflect.Value) {
 	w.steps = append(w.steps, s)
 	w.search(path, v)

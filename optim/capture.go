@@ -122,8 +122,8 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 				l.next = append(l.next, next)
 			}
 			st := l.stateAt(0, unless != nil)
-			// The scalars in a row are for the case that the device has made row more steps than
-			// the host knows of.
+			// Row k has the scalars for the case that the device has made k more steps than the
+			// host knows of.
 			for row := range rows {
 				scalars, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, st.step+1+float64(row), st, st.unused && row == 0)
 				l.encode(scalars, to[8*width*row:])

@@ -184,9 +184,9 @@ func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tenso
 	return all
 }
 
-// run frees the reserved memory, so that the launch can allocate it for its table of addresses, and
-// runs the launch. The next packed launch can then reserve the same memory. In this way several
-// packed launches run one after another without running out of memory.
+// run frees the reserved memory and runs the launch, which can then allocate this memory for its
+// table of addresses. Afterwards the next packed launch can reserve the same memory. In this way
+// several packed launches run one after another without running out of memory.
 func (l *launch) run(name string) {
 	if l.reserve != nil {
 		l.reserve.Free()

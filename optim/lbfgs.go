@@ -18,8 +18,9 @@ type LBFGSConfig struct {
 	MaxIter       int     // largest number of iterations in a Step
 	MaxEval       int     // largest number of evaluations of the function in a Step
 	ToleranceGrad float64 // a Step ends when no element of the gradient is larger than this
-	// ToleranceChange is the limit at which a Step ends: neither the value nor any parameter
-	// changes by more than this.
+	// ToleranceChange is the limit below which changes end a Step. The Step ends if an iteration
+	// changes the value by less than this, or no parameter by more than this. It also ends if the
+	// derivative along the direction is above -ToleranceChange.
 	ToleranceChange float64
 	// History is the number of directions that are stored. Each takes twice the memory of the
 	// parameters.
@@ -277,8 +278,8 @@ func (q *search) clone(v *tensor.Tensor) *tensor.Tensor {
 	return p.Scope().On(p.Device()).Typed(p.Type()).Empty(v.Size()).Copy(v)
 }
 
-// replace sets *dst to a copy of v. It reuses the memory of *dst, unless *dst is initial. This
-// vector is from the start of the Step and must not change.
+// replace sets *dst to a copy of v. It reuses the memory of *dst, unless *dst is initial. The
+// vector initial is from the start of the Step and must not change.
 func (q *search) replace(dst **tensor.Tensor, initial, v *tensor.Tensor) {
 	if *dst == nil || *dst == initial {
 		*dst = q.clone(v)

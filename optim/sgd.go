@@ -15,7 +15,7 @@ type SGDConfig struct {
 	Momentum    float64
 	Dampening   float64
 	WeightDecay float64 // L2 penalty, added to the gradient
-	Nesterov    bool    // uses Nesterov momentum; requires a Momentum and a Dampening of 0
+	Nesterov    bool    // uses Nesterov momentum; requires a nonzero Momentum and no Dampening
 	Maximize    bool    // maximise the function instead of minimising it
 }
 

@@ -132,8 +132,8 @@ func (sh *shard) split(p *tensor.Tensor) (part Part, ok bool) {
 	return part, ok && part != Part{0, p.Size()}
 }
 
-// view returns the elements of x in the part, as a vector that is a view in x's scope. reshape is
-// the method Reshape, or the method View if the result must not be a copy.
+// view returns the elements of x in the part, as a vector in x's scope. reshape is the method
+// Reshape, which copies if it must, or the method View, which never copies.
 func (part Part) view(x *tensor.Tensor, reshape func(x *tensor.Tensor, dims ...int) *tensor.Tensor) *tensor.Tensor {
 	d := x.Detach()
 	defer d.Free()

@@ -24,8 +24,8 @@ func writeTree(b *strings.Builder, v any) {
 	switch v := v.(type) {
 	case *tensor.Tensor:
 		fmt.Fprintf(b, "%v %x;", v.Shape(), v.Bytes())
-		// The memory is available at once. Otherwise it would be freed at some later time, and an
-		// allocation that is supposed to fail might succeed.
+		// Free makes the memory available at once. Otherwise it would be freed at some later
+		// time, and an allocation that is supposed to fail might succeed.
 		v.Free()
 	case []any:
 		for _, e := range v {

@@ -171,7 +171,7 @@ type reader struct {
 	count    []int
 	holes    []hole
 	dropped  int
-	keptRows []int // indexes of the kept rows in the file, once a row has been dropped
+	keptRows []int // indexes of the kept rows in the file; nil until a row is dropped
 	unknown  []Unknown
 	// seen has the unknown words reported so far. Their field Line is 0, so that a word is reported
 	// once for each column.

@@ -20,7 +20,7 @@ type WordPieceOptions struct {
 	// 100.
 	MaxChars int
 	// Special are the tokens that are recognised in text before it is split. Nil means [PAD],
-	// [UNK], [CLS], [SEP] and [MASK], as far as they are in the vocabulary.
+	// [UNK], [CLS], [SEP] and [MASK], if they are in the vocabulary.
 	Special []string
 }
 

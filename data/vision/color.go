@@ -18,8 +18,8 @@ func ToTensor() Transform {
 	}
 }
 
-// These are the means and standard deviations of the channels with which networks for ImageNet are
-// trained.
+// Networks for ImageNet are trained on images that are normalized with these means and standard
+// deviations of the channels.
 var (
 	ImageNetMean = []float64{0.485, 0.456, 0.406}
 	ImageNetStd  = []float64{0.229, 0.224, 0.225}

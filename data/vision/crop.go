@@ -119,8 +119,8 @@ func Pad(left, top, right, bottom int, mode PadMode, fill float32) Transform {
 type Crop struct {
 	H, W    int // size of the result in pixels; a W of 0 means W = H
 	Padding int // number of pixels added on each side before cropping
-	// IfNeeded pads an image that is smaller than H×W, on both sides. Without it, such an image is
-	// an error.
+	// IfNeeded pads an image that is smaller than H×W. It pads opposite sides equally. Without
+	// IfNeeded, such an image is an error.
 	IfNeeded bool
 	Mode     PadMode // selects the values of added pixels
 	Fill     float32

@@ -67,8 +67,8 @@ func TestLabelsFromZero(t *testing.T) {
 	}
 }
 
-// For CIFAR's Python version, which PyTorch downloads, the error names the binary version, which
-// this package reads.
+// This package reads CIFAR's binary version. PyTorch downloads the Python version. The error for
+// the Python version names the binary version.
 func TestPythonCIFAR(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "data_batch_1"), []byte("\x80\x02"), 0o644); err != nil {

@@ -110,7 +110,7 @@ func TestBadPicture(t *testing.T) {
 	}
 }
 
-// The orientation of a PNG, which is in a chunk of its own, is applied.
+// In a PNG, the orientation is in a chunk of its own. With Upright, decoding applies it.
 func TestOrientationElsewhere(t *testing.T) {
 	tiff := exif(6, true)[10:]
 	m := encodePNG(t, picture(4, 3, false))

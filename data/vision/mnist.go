@@ -72,13 +72,13 @@ func MNISTNames(dir string) ([]string, error) {
 	return slices.Sorted(maps.Keys(sets)), nil
 }
 
-// MNIST reads a set in MNIST's format: MNIST itself, Fashion-MNIST, KMNIST, the original form of
-// QMNIST, and EMNIST. A set is four IDX files in a directory, which may be gzipped. Their names are
-// train-images-idx3-ubyte and train-labels-idx1-ubyte for the training set, with t10k- or test-
-// instead of train- for the test set. A dot may replace the "-" before idx. MNIST looks for them in
-// dir, dir/raw and dir/NAME/raw. It returns the training set if train is true, otherwise the test
-// set. If a directory holds several sets (emnist-letters-train-…), name chooses one of them, such
-// as "emnist-letters".
+// MNIST reads a set in MNIST's format: MNIST itself, Fashion-MNIST, KMNIST, the original form
+// of QMNIST, and EMNIST. A set is four IDX files in a directory. The files may be gzipped. The
+// training set has the files train-images-idx3-ubyte and train-labels-idx1-ubyte. In the names
+// of the test set, t10k- or test- replaces train-. A dot may replace the "-" before idx. MNIST
+// looks for the files in dir, dir/raw and dir/NAME/raw. It returns the training set if train is
+// true, otherwise the test set. If a directory holds several sets (emnist-letters-train-…),
+// name chooses one of them, such as "emnist-letters".
 //
 // Images are [1,28,28], or the size that the files state. MNIST does not transpose the images of
 // EMNIST, which are stored transposed. Classes are "0", "1", … up to the largest label.

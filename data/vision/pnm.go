@@ -39,7 +39,7 @@ func (p *pnm) channels() int {
 var errShort = errors.New("the file ends before its last pixel")
 
 func configPNM(r io.Reader) (image.Config, error) {
-	// The size suffices for a header with the longest comments in practice.
+	// In practice, even a header with long comments fits into this size.
 	head := make([]byte, 1<<16)
 	n, err := io.ReadFull(r, head)
 	if err != nil && err != io.ErrUnexpectedEOF {

@@ -27,9 +27,10 @@ func sizeOK(h, w int) bool {
 	return h >= 1 && w >= 1 && h <= maxSide && w <= maxSide && h*w <= 1<<28
 }
 
-// Resize scales the image, whose proportions stay the same, as torchvision's Resize(size) does. The
-// shorter side becomes size pixels long. The length of the longer side is rounded down. The default
-// interpolation is Bilinear. For bytes the results are rounded to the nearest byte, ties to even.
+// Resize scales the image and keeps its proportions, as torchvision's Resize(size) does. The
+// shorter side becomes size pixels long. The length of the longer side is rounded down. The
+// default interpolation is Bilinear. For bytes the results are rounded to the nearest byte, ties
+// to even.
 func Resize(size int, how ...Interpolation) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		h, w := size, size

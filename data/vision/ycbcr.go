@@ -61,10 +61,11 @@ func fromYCbCr(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 	}
 }
 
-// between2 replaces each value of a row by two values: three times the value plus its left
-// neighbour, and three times the value plus its right neighbour, divided by 1<<shift. Before the
-// division, it adds left to the first sum and right to the second, so that the rounding alternates.
-// At an end of the row, the value itself counts as its missing neighbour.
+// between2 replaces each value v of a row by two values. The first is 3·v plus the left
+// neighbour of v, and the second is 3·v plus the right neighbour of v. Both sums are divided by
+// 1<<shift. Before the division, between2 adds left to the first sum and right to the second,
+// so that the rounding alternates. At an end of the row, v itself counts as its missing
+// neighbour.
 func between2(dst []uint8, src []int32, left, right int32, shift uint) {
 	last := len(src) - 1
 	for x, v := range src {

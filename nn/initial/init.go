@@ -42,8 +42,9 @@ const (
 	SELU                          // gain 3/4
 )
 
-// Gain returns the factor for the standard deviation of a layer's weights: torch's calculate_gain.
-// With it, the layer and the activation f after it roughly preserve the variance.
+// Gain returns the factor for the standard deviation of a layer's weights: torch's
+// calculate_gain. With this factor, a layer followed by the activation f roughly preserves the
+// variance.
 func Gain(f Nonlinearity) float64 {
 	switch f {
 	case Tanh:
@@ -215,9 +216,9 @@ func Orthogonal(w *tensor.Tensor, gain float64) {
 	})
 }
 
-// Sparse fills a matrix from the normal distribution with mean 0 and standard deviation std. Then
-// it sets a part of each column to zero, at random rows: the fraction sparsity, rounded up (J.
-// Martens, 2010). torch's default for std is 0.01.
+// Sparse fills a matrix from the normal distribution with mean 0 and standard deviation std. In
+// each column, it then sets random elements to zero (J. Martens, 2010). Their number is the
+// fraction sparsity of the column, rounded up. torch's default for std is 0.01.
 func Sparse(w *tensor.Tensor, sparsity, std float64) {
 	requireNonNil("sparse", w)
 	if w.Rank() != 2 || !(sparsity >= 0 && sparsity <= 1) {

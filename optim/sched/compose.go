@@ -204,8 +204,8 @@ type WarmUpConfig struct {
 }
 
 // NewWarmUp returns a schedule whose rate increases to the initial rate. The last argument is the
-// schedule that follows the warm-up. If it is nil, the rate stays constant. A linear warm-up is
-// torch's SequentialLR of a LinearLR and the schedule that follows.
+// schedule that follows the warm-up. If it is nil, the rate stays constant after the warm-up. A
+// linear warm-up is torch's SequentialLR of a LinearLR and the schedule that follows.
 func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 	const name = "WarmUp"
 	if c.Steps <= 0 {

@@ -17,7 +17,7 @@ type PlateauConfig struct {
 	Cooldown  int     // number of values that are ignored after a change of the rate
 	// MinLR is the lower bound of the rate, for all groups or for each group. Nil means 0.
 	MinLR []float64
-	Eps   float64 // rates are not changed by Eps or less
+	Eps   float64 // a rate stays the same if it would change by Eps or less
 }
 
 // Plateau is torch's ReduceLROnPlateau. It lowers the rates when a value no longer improves.

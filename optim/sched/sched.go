@@ -181,8 +181,8 @@ func NewStep(opt Optimizer, size int, gamma float64) *LR {
 	return l.start()
 }
 
-// NewMultiStep returns torch's MultiStepLR. It multiplies the rate by gamma at each milestone, a
-// number of steps.
+// NewMultiStep returns torch's MultiStepLR. It multiplies the rate by gamma at each milestone.
+// A milestone is a number of steps.
 func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 	l := &LR{name: "MultiStepLR", opt: opt}
 	l.finite("gamma", gamma)
