@@ -163,7 +163,7 @@ func TestStepGates(t *testing.T) {
 	}
 }
 
-// Each limit rejects a higher cost, and only that.
+// Each limit rejects a higher cost of its own kind, and nothing else.
 func TestStepGatesStop(t *testing.T) {
 	limit := stepCost{Launches: 100, Modules: 10, Bytes: 1000, OtherProducts: 5, OtherFLOPs: 1000, TensorIssued: 1000, Peak: 1000}
 	if what := limit.exceeds(limit); what != nil {
