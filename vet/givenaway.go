@@ -71,8 +71,8 @@ func (f *flow) block(list []ast.Stmt) {
 }
 
 // walkConditional analyses code that may not run, or may run several times. Tensors that this code
-// gives away do not count as given away afterwards. A variable to which the code assigns a tensor
-// no longer counts as given away.
+// gives away do not count as given away afterwards. A variable to which the code assigns a value no
+// longer counts as given away.
 func (f *flow) walkConditional(n ast.Node, walk func()) {
 	f.clearMarks(n)
 	before := maps.Clone(f.gone)
