@@ -134,5 +134,5 @@ func (l *lock) release() {
 	}
 }
 
-// lockOf returns the lock of a directory, which it does not acquire.
+// lockOf returns the lock of a directory, without acquiring it.
 func lockOf(dir string) *lock { return &lock{path: filepath.Join(dir, lockName)} }

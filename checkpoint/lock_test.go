@@ -79,8 +79,8 @@ func TestOneStoreADirectory(t *testing.T) {
 	if err := os.RemoveAll(third.c.Dir); err != nil {
 		t.Fatal(err)
 	}
-	// The path of the third store now leads to the directory of the second, named other. Closing
-	// the third store must not release the lock of the second.
+	// The path of the third store is now a link to the directory of the store other. Closing the
+	// third store must not release the lock of the store other.
 	if err := os.Symlink(dir, third.c.Dir); err == nil {
 		if err := third.Close(); err != nil {
 			t.Fatal(err)

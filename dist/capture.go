@@ -81,7 +81,7 @@ func (g *Group) Capture(f func(s *tensor.Scope), opts ...tensor.Option) (*Graph,
 type capture struct {
 	turns
 	refused error           // why the capture could not begin
-	graph   *tensor.Graph   // may be read after the channel opened is closed
+	graph   *tensor.Graph   // may be read once "opened" is closed
 	scopes  []*tensor.Scope // scopes in which the ranks record, by rank
 	opened  chan struct{}
 	others  sync.WaitGroup // ranks other than 0 that are recording

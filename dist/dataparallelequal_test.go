@@ -220,8 +220,8 @@ func TestDataParallelBuffers(t *testing.T) {
 	})
 }
 
-// TestDataParallelAlone calls a Parallel with a batch of one sample, and one with a single device.
-// In both cases the model itself must be called and not a copy.
+// TestDataParallelAlone calls a Parallel with a batch of one sample, and a Parallel that has a
+// single device. In both cases the model itself must be called and not a copy.
 func TestDataParallelAlone(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	m := nn.To(mlp(), g[0])

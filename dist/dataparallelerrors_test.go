@@ -130,8 +130,9 @@ func TestDataParallelReplicaErrors(t *testing.T) {
 	}
 }
 
-// TestDataParallelLateErrors causes errors on other devices than the first that are found only when
-// the device runs the work. Backward must report them, or the call itself if it records no graph.
+// TestDataParallelLateErrors causes errors on devices other than the first. Such an error is found
+// only when its device runs the work. Backward must report it, or the call itself if the call
+// records no graph.
 func TestDataParallelLateErrors(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	dp := dist.DataParallel(nn.To(nn.NewEmbedding(3, 2), g[0]), g)

@@ -67,8 +67,8 @@ type Bucket struct {
 	// this rank's gradients, all of one type, concatenated to one dimension
 	Grads *tensor.Tensor
 	Names []string // names of the gradients' parameters
-	// Average starts the average of x over the ranks that DDP would compute if there were no hook.
-	// It uses the weights of [Reducer.Weigh], if they are set.
+	// Average starts to average x over the ranks, as DDP does without a hook. It uses the weights
+	// of [Reducer.Weigh], if they are set.
 	Average func(x *tensor.Tensor) *Work
 }
 

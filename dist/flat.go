@@ -12,7 +12,7 @@ type flat struct {
 	buffer  *tensor.Tensor // elements of all tensors, one tensor after the other
 	offsets []int          // offset of each tensor in buffer, in elements
 	dims    [][]int
-	slots   *tensor.Tensor // slot for scalars, which Update requires; the copy program has none
+	slots   *tensor.Tensor // required by tensor.Update, although the copy has no scalars
 }
 
 // aligned is the alignment of each tensor in bytes. Kernels can then use wide loads.

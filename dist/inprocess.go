@@ -116,7 +116,7 @@ type move struct {
 }
 
 // moves calls f for each copy of a collective that only moves data. If the rank that should send a
-// part has no operand, it calls clear for the part instead.
+// part has no operand, moves calls clear for the part instead.
 func (c *inProcess) moves(op *device.Collective, f func(m move) error, clear func(dst int, part device.View) error) error {
 	world := len(op.Outs)
 	for dst := range world {

@@ -46,9 +46,9 @@ type drain struct {
 }
 
 // leaving notes that f has returned on a rank. It must be called before the rank retires from any
-// core, that is, any set of ranks with its collectives. Once a rank has retired from a core, other
-// ranks can reduce without it, and f may return there too. The calls of leaving come before that,
-// so they record the ranks in the order in which f returned.
+// core. Once a rank has retired from a core, other ranks can reduce without it, and f may return
+// there too. Each of these ranks therefore calls leaving later than the rank that has retired, so
+// the calls are in the order in which f returned.
 func (c *core) leaving(rank int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,7 +31,7 @@ import (
 // consolidated. Misuse panics with an *[Error].
 type ZeRO struct {
 	optimizer
-	sharder   optim.Sharder // the wrapped optimizer, by its methods for parts of parameters
+	sharder   optim.Sharder // the wrapped optimizer, with methods for parts of parameters
 	g         *Group
 	params    []*tensor.Tensor
 	split     *partition

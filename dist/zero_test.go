@@ -127,8 +127,8 @@ func halves[C any](list []*tensor.Tensor, a, b C) []optim.With[C] {
 	return []optim.With[C]{{Params: list[:4], Config: a}, {Params: list[4:], Config: b}}
 }
 
-// zeroMakers are functions that make optimizers whose rules work element by element. There are two
-// groups where options matter.
+// zeroMakers are functions that make optimizers. SGD and AdamW get two groups of parameters with
+// different options.
 var zeroMakers = map[string]makeOptimizer{
 	"SGD": func(l []*tensor.Tensor) optim.Optimizer {
 		return optim.NewSGDGroups(halves(l, optim.SGDConfig{LR: 0.1, Momentum: 0.9, Dampening: 0.5}, optim.SGDConfig{LR: 0.01, WeightDecay: 0.1})...)

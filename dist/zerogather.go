@@ -18,7 +18,7 @@ type gathering struct {
 	z       *ZeRO
 	s       *tensor.Scope
 	rounds  []round
-	slots   *tensor.Tensor // slot for scalars, which Update requires; the copy program has none
+	slots   *tensor.Tensor // required by tensor.Update, although the copy has no scalars
 	reserve *tensor.Tensor // reserves memory for the addresses of a launch
 }
 

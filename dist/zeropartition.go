@@ -108,8 +108,8 @@ func (sp *space) cut(members []member, list []int) {
 	}
 }
 
-// nearest returns the permitted cut nearest to position. Permitted are the multiples of the grain
-// from 0 to n, and n itself.
+// nearest returns the permitted cut nearest to position. The permitted cuts are n and the multiples
+// of the grain from 0 to n.
 func nearest(position, n int) int {
 	low := position / grain * grain
 	high := min(low+grain, n)

@@ -171,8 +171,8 @@ func joined(m member, states []map[string]any, parts []optim.Part) (map[string]a
 
 // StateDict returns the state of the whole optimizer, in the same form as the wrapped optimizer
 // without ZeRO. Its tensors are in host memory that the ranks share, so no rank may change them.
-// All ranks must call StateDict. Only after [ZeRO.Consolidate] may each of the named ranks call it
-// alone.
+// All ranks must call StateDict. After [ZeRO.Consolidate], however, each of the named ranks may
+// call it alone.
 func (z *ZeRO) StateDict() map[string]any {
 	if z.fullState == nil {
 		z.Consolidate()

@@ -61,7 +61,7 @@ func smallCNN() (step func()) {
 
 // pair runs one step with a profile and one without, and returns the ratio of their times on the
 // given clock. The order of the two steps is random. Otherwise an event that recurs every few steps
-// could always affect the same one.
+// could always affect the step with the profile, or always the other step.
 func pair(tb testing.TB, step func(), o profile.Options, clock func() time.Duration) float64 {
 	var off, on time.Duration
 	onFirst := rand.IntN(2) == 0

@@ -103,8 +103,8 @@ type list[T any] struct {
 	full [][]T
 }
 
-// listPart is the number of entries that a list allocates at once. It is small: the memory is then
-// still in the cache, after it was zeroed, when it is used.
+// listPart is the number of entries that a list allocates at once. It is small, so that memory
+// which was just zeroed is still in the cache when it is used.
 const listPart = 32
 
 // add appends a new entry and returns it.

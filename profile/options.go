@@ -31,8 +31,8 @@ type Options struct {
 	// or Stop returns this error.
 	OnTraceReady func(*Profile) error
 	// MaxEvents limits the number of spans, kernels, copies, waits and allocations that are kept in
-	// a cycle. 0 means 1<<18: so many events take about 50 MB, and twice as much while reports are
-	// made.
+	// a cycle. 0 means 1<<18. That many events take about 50 MB, and twice as much while reports
+	// are made.
 	MaxEvents int
 }
 

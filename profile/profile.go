@@ -24,7 +24,7 @@ type Profile struct {
 	data    *record // last finished recording
 }
 
-// progress holds how many kernels and how many copies of a goroutine gather has processed.
+// progress says how many of a goroutine's kernels and copies the method gather has processed.
 type progress struct{ kernels, copies int }
 
 // pendingRun is a device time that is not read yet, and the variable in which to store it.

@@ -234,9 +234,9 @@ func copyName(c *transfer) string {
 }
 
 // place corrects the times of device work. Work cannot begin before it was queued, or before the
-// previous work on its stream has ended. The measured times may say so, because the clocks of host
-// and device agree only to some microseconds. The clock of an emulated device is independent of the
-// host's.
+// previous work on its stream has ended. The measured times may contradict this, because the clocks
+// of host and device agree only to some microseconds. The clock of an emulated device is
+// independent of the host's.
 func (r *record) place() {
 	type track struct {
 		d device.Device

@@ -55,7 +55,8 @@ func (s *stacks) callerStack() *stack {
 // lookup returns the stack for a result of runtime.Callers.
 func (s *stacks) lookup(pcs []uintptr) *stack {
 	k := hash(pcs)
-	// Change the key: a list of return addresses equal to pcs may belong to another stack.
+	// Change the key, because callerStack hashes lists of return addresses. Such a list may equal
+	// pcs, and yet belong to another stack.
 	k[0]++
 	if v := s.known[k]; v != nil {
 		return v

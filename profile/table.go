@@ -34,7 +34,7 @@ func Rows(n int) TableOption { return func(o *tableOptions) { o.rows = n } }
 func Header(line string) TableOption { return func(o *tableOptions) { o.header = line } }
 
 // NameWidth limits the width of names: torch's max_name_column_width. The default is 55. The column
-// of shapes has at least 80 columns, and more if n is larger.
+// of shapes is at least 80 characters wide, and wider if n is larger.
 func NameWidth(n int) TableOption { return func(o *tableOptions) { o.width = n } }
 
 // TimeUnit prints all times in the unit "s", "ms" or "us": torch's time_unit. By default each time

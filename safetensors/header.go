@@ -45,7 +45,7 @@ type Info struct {
 	Type  dtype.Type // type of the elements; dtype.Invalid if Flambeau has no such type
 	Shape []int
 	Bytes int64
-	Path  string // path of the file that contains the tensor, for a sharded model a shard
+	Path  string // path of the file that contains the tensor, which may be a shard of a model
 
 	part   *shard
 	offset int64 // offset of the tensor's bytes in the file
@@ -129,8 +129,8 @@ func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata
 }
 
 // loneSurrogate returns the offset in JSON of a surrogate without its other half, such as \ud800
-// without \udc00 to \udfff after it, or -1. It stands for no character (RFC 8259, 8.2), and
-// encoding/json would change a name by replacing it by U+FFFD.
+// without \udc00 to \udfff after it, or -1. Such a surrogate stands for no character (RFC 8259,
+// 8.2). Package encoding/json would replace it by U+FFFD and so change a name.
 func loneSurrogate(text []byte) int {
 	escape := func(at int) (rune, bool) { // reads \uXXXX
 		if at+6 > len(text) || text[at] != '\\' || text[at+1] != 'u' {
@@ -300,8 +300,8 @@ func (p *parser) info(name string) (*Info, error) {
 		return nil, p.tensor(name, "its data end at %d, before they begin at %d", offsets[1], offsets[0])
 	}
 	i.Type, i.offset, i.Bytes = types[i.DType], offsets[0], offsets[1]-offsets[0]
-	// nonZero is the number of bits if sizes of 0 were 1. A size of 0 would hide an overflow of the
-	// other sizes.
+	// nonZero is the number of bits with each size of 0 replaced by 1. A size of 0 would hide an
+	// overflow of the other sizes.
 	elements, nonZero := uint64(1), uint64(8)
 	for _, d := range dims {
 		if over, least := bits.Mul64(nonZero, uint64(max(d, 1))); over != 0 || least > math.MaxInt64 {

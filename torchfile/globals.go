@@ -44,7 +44,8 @@ var storageNames = func() map[dtype.Type]string {
 	return m
 }()
 
-// noType maps the storage classes of tensors that this package cannot read to the kind of tensor.
+// noType has the storage classes of tensors that this package cannot read, each with the kind of
+// its tensors.
 var noType = map[string]string{
 	"ComplexFloatStorage": "complex", "ComplexDoubleStorage": "complex", "QUInt8Storage": "quantized", "QInt8Storage": "quantized", "QInt32Storage": "quantized",
 	"QUInt4x2Storage": "quantized", "QUInt2x4Storage": "quantized",
@@ -139,8 +140,8 @@ var named = map[string]bool{
 var runners = map[string]bool{"builtins": true, "os": true, "posix": true, "nt": true, "subprocess": true, "sys": true, "runpy": true, "importlib": true, "socket": true, "shutil": true,
 	"webbrowser": true, "pty": true, "timeit": true, "ctypes": true, "operator": true, "functools": true, "pickle": true, "_pickle": true, "code": true, "asyncio": true}
 
-// replacements maps objects that people often save together with weights to what they should save
-// instead.
+// replacements has objects that people often save together with weights, each with what they should
+// save instead.
 var replacements = map[string]string{
 	"argparse.Namespace": "vars(args) instead of args", "types.SimpleNamespace": "vars(x) instead of x", "collections.deque": "list(d) instead of d",
 	"pathlib.PosixPath": "str(path) instead of path", "pathlib.WindowsPath": "str(path) instead of path",
@@ -304,8 +305,8 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 		l := shape.Layout{}
 		last, empty := uint64(offset), false // offset of the view's last element
 		view := int64(t.Size())              // size of a copy of the view in bytes
-		// whole is the size in bytes of a copy of the view if sizes of 0 were 1. A size of 0 would
-		// hide an overflow of the other sizes.
+		// whole is the size in bytes of a copy of the view with each size of 0 replaced by 1. A
+		// size of 0 would hide an overflow of the other sizes.
 		whole := view
 		for i := range sizes {
 			n, ok1 := sizes[i].(int64)

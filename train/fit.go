@@ -56,8 +56,8 @@ type Config struct {
 	Devices dist.DeviceList
 	// Replica returns Forward and Loss, or Compute, for a copy of Model. Set it if these functions
 	// refer to Model itself: they would not work for the copy. Fit makes copies for the other
-	// devices of Devices, and one without memory for a rehearsal (see Rehearse). A nil Replica
-	// means the copy's own Forward, and Loss.
+	// devices of Devices, and one without memory for a rehearsal (see Rehearse). If Replica is
+	// nil, Fit uses the copy's own Forward and the field Loss.
 	Replica func(model any, dev device.Device) Computation
 	// Generator supplies dropout and other random ops. Nil means the root scope's generator.
 	Generator *tensor.Generator

@@ -82,9 +82,9 @@ func problem(t testing.TB) (training, held *data.TensorDataset) {
 	return cut(0, 70), cut(70, 20)
 }
 
-// setup returns the configuration of a new training with its own generator. Every call returns the
-// same. The training has dropout, batch norm, AdamW, a schedule, and a shuffled loader whose last
-// batch is smaller.
+// setup returns the configuration of a new training with its own generator. Every call returns an
+// equal configuration. The training has dropout, batch norm, AdamW, a schedule, and a shuffled
+// loader whose last batch is smaller.
 func setup(t testing.TB, dev device.Device) train.Config {
 	t.Helper()
 	training, held := problem(t)

@@ -44,8 +44,8 @@ func TestMostIsALimit(t *testing.T) {
 	}
 }
 
-// Adapt recognises a loss that is a sum even if it computes parts from the start. If a batch cannot
-// be divided, the log says so.
+// Even if Adapt computes parts from the start, it recognises a loss that is a sum. If a batch
+// cannot be divided, the log says so.
 func TestMostFindsTheReductionOut(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(2, 1), nn.NewDropout(0.5))
 	var log []string

@@ -31,8 +31,8 @@ func NewProgress(w io.Writer) *Progress {
 // are done already.
 func (p *Progress) Begin(step int) { p.start, p.first = time.Now(), step }
 
-// Step reports that n of total steps are done. A total of 0 means that it is not known. On a
-// terminal Step redraws the bar at most ten times a second. Elsewhere it does nothing.
+// Step reports that n of total steps are done. If the number of all steps is not known, total is 0.
+// On a terminal Step redraws the bar at most ten times a second. Elsewhere it does nothing.
 func (p *Progress) Step(n, total int, text string) {
 	if !p.due(n, total) {
 		return

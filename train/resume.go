@@ -166,8 +166,8 @@ func (t *trainer) save(info checkpoint.Info) error {
 	return t.store.Save(tree, info)
 }
 
-// finite returns an error if parameters are NaN or infinite. The last loss may be finite even so,
-// but training cannot continue from such parameters, so they must not be saved.
+// finite returns an error if parameters are NaN or infinite. Training cannot continue from such
+// parameters, so they must not be saved, even if the last loss was finite.
 func (t *trainer) finite() error {
 	var names []string
 	var list []*tensor.Tensor

@@ -22,7 +22,7 @@ func trains(o optim.Optimizer, model any) bool {
 }
 
 // untrained lists the parameters of a model that the optimizer does not train, or returns "" if
-// there are none. It serves a warning, because the program may have forgotten them.
+// there are none. The log warns of them, because the program may have forgotten them.
 func untrained(o optim.Optimizer, model any) string {
 	given := map[*tensor.Tensor]bool{}
 	for _, p := range o.Params() {

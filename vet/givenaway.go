@@ -71,8 +71,8 @@ func (f *flow) block(list []ast.Stmt) {
 }
 
 // walkConditional analyses code that may not run, or may run several times. Tensors that this code
-// gives away do not count as given away afterwards. A variable that the code assigns no longer
-// counts as given away.
+// gives away do not count as given away afterwards. A variable to which the code assigns a value no
+// longer counts as given away.
 func (f *flow) walkConditional(n ast.Node, walk func()) {
 	f.clearMarks(n)
 	before := maps.Clone(f.gone)
@@ -81,7 +81,7 @@ func (f *flow) walkConditional(n ast.Node, walk func()) {
 	f.clearMarks(n)
 }
 
-// clearMarks removes the variables that some statement in n assigns from gone.
+// clearMarks removes variables from gone: those to which some statement in n assigns.
 func (f *flow) clearMarks(n ast.Node) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {

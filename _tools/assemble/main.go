@@ -108,7 +108,7 @@ type job struct {
 	size    int // length of the text in bytes
 }
 
-// distinct returns the kernels without those that differ from an earlier one only in their name.
+// distinct returns the kernels, except those that differ from an earlier kernel only in the name.
 func distinct(kernels []kernel) []kernel {
 	seen := map[[32]byte]bool{}
 	var out []kernel
@@ -200,7 +200,7 @@ func (a *assembler) mark(k kernel, sm string) string {
 	return filepath.Join(a.cache, hex.EncodeToString(h.Sum(nil)[:16]))
 }
 
-// unseen returns the kernels without those that passed before and those that need a newer
+// unseen returns the kernels, except those that passed before and those that need a newer
 // architecture than sm.
 func (a *assembler) unseen(kernels []kernel, sm string) []kernel {
 	var n int

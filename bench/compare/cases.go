@@ -25,7 +25,8 @@ const vectorSize = 256 << 20
 
 // cases are the measured cases. Those with a promised result (report.go) come first, so that even a
 // run that is aborted early measures them. The peaks that PyTorch's trainings measure include a
-// workspace of cuBLAS, of up to 32 MiB on an H200. The test in peak_test.go compares without it.
+// workspace of cuBLAS, of up to 32 MiB on an H200. The test in peak_test.go compares with peaks
+// without this workspace.
 var cases = []benchCase{
 	{"add_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
 	{"relu_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Relu() })},

@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The peak memory of a training is at most 1.05 times PyTorch's peak, and the planned peak is
-// within 5 % of it. This test checks it at full size on a device without memory, as gpu-run.sh does
-// on hardware. PyTorch's numbers come from torch_compare.py (_golden/cudapeak.py).
+// The peak memory of a training is at most 1.05 times PyTorch's peak. The planned peak is within
+// 5 % of the training's peak. This test checks both at full size on a device without memory, as
+// gpu-run.sh does on hardware. PyTorch's numbers come from torch_compare.py (_golden/cudapeak.py).
 func TestPeaksKept(t *testing.T) {
 	b, err := os.ReadFile("../../models/testdata/cudapeak.json")
 	if err != nil {

@@ -354,8 +354,8 @@ func judge(mode, work string) (list []verdict) {
 	return append(list, losses(work)...)
 }
 
-// nonzero returns x, or NaN for 0, which means not measured. Ratios of such numbers are then NaN
-// too.
+// nonzero returns x, or NaN if x is 0, because 0 means that nothing was measured. A ratio with such
+// a number is then NaN too.
 func nonzero(x float64) float64 {
 	if x > 0 {
 		return x

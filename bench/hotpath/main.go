@@ -3,7 +3,7 @@
 // turns, so that other load on the machine affects both.
 //
 //	go build -o new ./bench/hotpath
-//	(in the tree before) go build -o old ./bench/hotpath
+//	(in the tree before the change) go build -o old ./bench/hotpath
 //	./new -before ./old [-rounds 31] [-only REGEXP]
 //
 // For each op, size and direction it prints the ratio new/old of the times, as the median over the

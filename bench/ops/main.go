@@ -6,11 +6,11 @@
 //	ops serve    reads lines "case size forward|backward 4ms wall|cpu", and answers each with a
 //	             line of JSON; "drop" forgets the operands made so far
 //
-// The time of a call includes allocating and freeing its results, and its share of a scope. As in a
-// program, several calls share a scope: sixteen with up to 1K elements, four with up to 1M. Each
-// result is freed before the next call, as in PyTorch's loop. "backward" measures the op and the
-// gradients of its operands. The scope keeps what a gradient needs, so large calls with gradients
-// have a scope of their own.
+// The time of a call includes allocating and freeing its results, and its share of a scope's cost.
+// As in a program, several calls share a scope: sixteen with up to 1K elements, four with up to 1M.
+// Each result is freed before the next call, as in PyTorch's loop. "backward" measures the op and
+// the gradients of its operands. The scope keeps what a gradient needs, so large calls with
+// gradients have a scope of their own.
 package main
 
 import (

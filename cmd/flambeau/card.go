@@ -268,8 +268,8 @@ func (p cardPart) LoadStateDict(sd map[string]any) error {
 }
 
 // differences returns the keys in which two descriptions of models differ, with their values if
-// these are short. It ignores Trained, which earlier versions did not store. Other data is noticed
-// nevertheless, because it changes Mean, Std and the state of the loader.
+// these are short. It ignores Trained, which earlier versions did not store. A change of the
+// training data is noticed nevertheless, because it changes Mean, Std and the state of the loader.
 func differences(was, now string) string {
 	var a, b map[string]json.RawMessage
 	if json.Unmarshal([]byte(was), &a) != nil || json.Unmarshal([]byte(now), &b) != nil {

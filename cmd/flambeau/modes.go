@@ -76,7 +76,7 @@ func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() e
 	cfg.Profile = p
 	return func() error {
 		err := p.Stop()
-		if written { // only at the end, after the progress bar
+		if written { // print this only at the end, after the progress bar
 			fmt.Fprintln(e.err, "a profile is in "+m.Profile)
 		}
 		return err
@@ -108,7 +108,7 @@ func writable(flag, path string) error {
 	} else if !info.IsDir() {
 		return fmt.Errorf("%s %s: %s is not a folder", flag, path, filepath.Dir(path))
 	}
-	// This is another error, such as a name that is too long.
+	// A path without a file is fine. Any other error counts, for example of a name that is too long.
 	if _, err := os.Lstat(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s %s: nothing can be written there: %w", flag, path, err)
 	}

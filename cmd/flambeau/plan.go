@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// errTooLarge says that the step needs more memory than the device has, which the report explains.
+// errTooLarge says that the step needs more memory than the device has. The report gives details.
 var errTooLarge = errors.New("the step does not fit")
 
 type planCmd struct {

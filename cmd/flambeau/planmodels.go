@@ -46,7 +46,7 @@ var planModels = map[string]func(c *planCmd) *planned{
 }
 
 // arbitrary returns an input of the step with arbitrary contents. It launches no kernel, because a
-// training copies its batches to the device without one.
+// training needs no kernel to copy its batches to the device.
 func arbitrary(s *tensor.Scope, t dtype.Type, dims ...int) *tensor.Tensor {
 	return s.Typed(t).Empty(dims...)
 }

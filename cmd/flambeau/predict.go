@@ -218,8 +218,8 @@ func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.
 	return nil
 }
 
-// probabilities returns the probabilities of all classes for one sample after the other. For a
-// regression model it returns the predicted values.
+// probabilities returns the probabilities of all classes for the first sample, then those for the
+// next sample, and so on. For a regression model it returns the predicted values.
 func (n *network) probabilities(x *tensor.Tensor) []float64 {
 	if n.card.Regression != nil {
 		return n.unscaled(n.forward(x.To(n.dev))).Floats()

@@ -155,7 +155,7 @@ func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	return messages
 }
 
-// A closing terminal sends SIGHUP more than once, which ends a training cleanly. Under nohup SIGHUP
+// A closing terminal sends SIGHUP more than once, and the training ends cleanly. Under nohup SIGHUP
 // has no effect.
 func TestHangup(t *testing.T) {
 	if runtime.GOOS == "windows" {

@@ -38,7 +38,8 @@ type source struct {
 	content func(i int) ([]byte, error)
 }
 
-// heldOut is the size of the test part of data that has none: one of every heldOut samples.
+// heldOut determines the size of the test part if the data itself has no such part: one of every
+// heldOut samples is held out.
 const heldOut = 5
 
 // A request describes the data that a command needs.

@@ -89,7 +89,7 @@ func (g gatedStep) cost(t *testing.T, amp string) stepCost {
 }
 
 // exceeds lists the costs that are above the limits. Launches, modules, and operations of products
-// outside the tensor cores must not rise at all. The number of bytes may rise by one percent.
+// outside the tensor cores must not rise at all. Every other cost may rise by one percent.
 func (s stepCost) exceeds(limit stepCost) (what []string) {
 	check := func(name string, got, most, slack int) {
 		if got > most+slack {
@@ -106,9 +106,9 @@ func (s stepCost) exceeds(limit stepCost) (what []string) {
 	return what
 }
 
-// The cost of a training step of each of seven models, which is counted without running the step,
-// must be at most the limit in testdata/stepgates.json. The page bench/results/steps.md must show
-// it. After an intended change of a cost, this command writes both files:
+// The cost of each step in gatedSteps is counted without running the step. It must be at most the
+// limit in testdata/stepgates.json. The page bench/results/steps.md must show it. After an intended
+// change of a cost, this command writes both files:
 //
 //	go test ./cmd/flambeau -run TestStepGates -args -write
 //
@@ -163,7 +163,7 @@ func TestStepGates(t *testing.T) {
 	}
 }
 
-// Each limit rejects a higher cost, and only that.
+// Each limit rejects a higher cost of its own kind, and nothing else.
 func TestStepGatesStop(t *testing.T) {
 	limit := stepCost{Launches: 100, Modules: 10, Bytes: 1000, OtherProducts: 5, OtherFLOPs: 1000, TensorIssued: 1000, Peak: 1000}
 	if what := limit.exceeds(limit); what != nil {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// cars writes a table in which price and class depend on a word and a number. The number is missing
-// in as many rows as gaps says.
+// cars writes a table in which price and class depend on a word and a number. If gaps is not 0, the
+// number is missing in one of every gaps rows.
 func cars(t *testing.T, path string, rows, gaps int) string {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -135,8 +135,8 @@ func TestRegression(t *testing.T) {
 	if len(p) != 2 || p[0].Value == nil || math.Abs(float64(*p[0].Value)-26000) > 1500 || math.Abs(float64(*p[1].Value)-23000) > 1500 || strings.Contains(out, "class") {
 		t.Error(out)
 	}
-	// A few different whole numbers are classes, unless a flag says otherwise. Class names cannot
-	// be learned as numbers.
+	// A target with a few different whole numbers has classes, unless a flag says otherwise. Class
+	// names cannot be learned as numbers.
 	digits := tableFile(t, filepath.Join(dir, "digits.csv"), 60, func(i int) string { return fmt.Sprint(i % 3) })
 	if out, _ := must(t, "train", "--data", digits, "--steps", "2", "--device", "cpu", "--json"); lastLine(t, out).TestAccuracy == nil {
 		t.Error(out)

@@ -60,8 +60,8 @@ type weights struct {
 // be nested in long names.
 const maxNames = 64 << 20
 
-// readWeights maps a file into memory. The names are in the order of the file, or sorted if it has
-// none. If checked is set, it reads the whole file to verify its checksums.
+// readWeights maps a file into memory. The names are in the order of the file, or sorted if the
+// file has no order. If checked is set, it reads the whole file to verify its checksums.
 func readWeights(path string, checked bool) (*weights, error) {
 	format, err := formatOf(path)
 	if err != nil {

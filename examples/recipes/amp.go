@@ -23,7 +23,7 @@ func mixedPrecision(dev device.Device, w io.Writer) error {
 		x, y := s.Randn(64, 64), s.RandInt(0, 10, 64)
 		for i := range 20 {
 			s.Do(func(s *tensor.Scope) {
-				// In lends x to s, in whose mode products are float16
+				// In lends x to s, and the mode of s makes products float16
 				logits := model.Forward(x.In(s))
 				loss := nn.CrossEntropy(logits, y)
 				scaler.Scale(loss).Backward()

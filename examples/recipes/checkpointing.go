@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// checkpointing uses torch.utils.checkpoint for each block. It needs less memory and gives the same
-// gradients.
+// checkpointing is the recipe for torch.utils.checkpoint on each block. It needs less memory and
+// gives the same gradients.
 func checkpointing(dev device.Device, w io.Writer) error {
 	var blocks []*nn.Sequential
 	for range 4 {

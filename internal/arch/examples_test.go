@@ -27,7 +27,7 @@ var (
 	}
 )
 
-// notRunnable maps names that no Example can use to the reasons.
+// notRunnable holds names that no Example can use, each with the reason.
 var notRunnable = map[string]string{}
 
 // uses holds the names that Examples with an output use.

@@ -130,7 +130,7 @@ var restricted = []struct {
 // bannedNames holds package names that say nothing about the contents of a package.
 var bannedNames = []string{"utils", "util", "common", "core", "pkg", "helpers", "misc"}
 
-// bigFiles maps the tracked files that may be larger than maxFileSize to the reasons.
+// bigFiles holds the tracked files that may be larger than maxFileSize, each with the reason.
 var bigFiles = map[string]string{}
 
 const (
@@ -189,8 +189,8 @@ func mayReach(path, target string) bool {
 	return walk(path)
 }
 
-// related reports whether the same row of the table that ends in "/..." stands for both packages,
-// such as "examples/...". Such packages may import each other.
+// related reports whether both packages belong to the same row of the table, and the row stands for
+// a folder, such as "examples/...". Such packages may import each other.
 func related(a, b string) bool {
 	f := floorOf(a)
 	return f != nil && strings.HasSuffix(f.path, "/...") && matches(f.path, b)

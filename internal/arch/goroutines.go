@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// goroutines maps the files that may ask which goroutine calls them to the reasons. All other files
-// pass state in scopes and arguments.
+// goroutines holds the files that may ask which goroutine calls them, each with the reason. All
+// other files pass state in scopes and arguments.
 var goroutines = map[string]string{
 	"tensor/goroutine.go":  "work on older tensors alone passes by the scope that was meant",
 	"profile/collector.go": "docs/inside/tracing.md: nothing is passed down through the driver's interface",

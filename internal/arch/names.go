@@ -8,15 +8,15 @@ import (
 )
 
 // systems holds operating systems and architectures. A file whose name ends in one of them is built
-// only for it.
+// only for that system or architecture.
 var systems = []string{"linux", "windows", "darwin", "amd64", "arm64"}
 
 // variants holds words that the name of a file with a build constraint may end in.
 var variants = []string{"other", "none", "unix", "asm", "nogpu", "unsupported"}
 
-// misnamed reports whether the name of a source file has an underscore without need. Go's rules for
-// file names may require one, and a build constraint permits one. In all other names, the words are
-// joined without underscores.
+// misnamed reports whether the name of a source file has an unnecessary underscore. Go's rules for
+// file names may require an underscore, and a build constraint permits one. In all other names, the
+// words are joined without underscores.
 func misnamed(name string, text []byte) bool {
 	stem, test := strings.CutSuffix(strings.TrimSuffix(path.Base(name), path.Ext(name)), "_test")
 	if test {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// recovered maps packages that panic with an error and recover it themselves to the reasons. No
-// caller sees these panics.
+// recovered holds packages that panic with an error and recover it themselves, each with the
+// reason. No caller sees these panics.
 var recovered = map[string]string{
 	"torchfile":               "Load and Open return the error",
 	"cuda/internal/emu/ptxvm": "Parse returns the error",

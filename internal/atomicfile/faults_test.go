@@ -30,7 +30,7 @@ type faulty struct {
 	typed func(error) (path string, ok bool)
 }
 
-// big is a size in bytes. A save of so many bytes makes several writes.
+// big is a size in bytes. A save of this many bytes makes several writes.
 const big = 300_000
 
 func both(v float64) tensors { return tensors{"a": tensor.Full(v, big), "b": tensor.Full(v, 3)} }

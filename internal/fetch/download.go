@@ -286,8 +286,8 @@ func (j *job) transfer(parent context.Context, addr string, offset int64, r *rec
 	return true, err
 }
 
-// copy appends the body of an answer to f. The argument offset is the length of f before the call;
-// the result is its length after it.
+// copy appends the body of an answer to f. The argument offset is the length of f before the call,
+// and the result is the length of f after the call.
 func (j *job) copy(f io.Writer, body io.Reader, offset, total int64, alive func()) (int64, error) {
 	buf := make([]byte, 128<<10)
 	j.report(offset, total, false)

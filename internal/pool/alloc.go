@@ -59,7 +59,8 @@ func (p *Pool) allocSlow(r *request) (*Block, error) {
 			return nil, p.growError(r, err)
 		}
 	} else {
-		// another request runs the out-of-memory ladder, and gets memory that becomes free first
+		// Another request runs the out-of-memory ladder. Memory that becomes free goes to that
+		// request first.
 		p.mu.Unlock()
 	}
 	return p.climb(r)

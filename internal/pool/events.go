@@ -41,7 +41,7 @@ func (b *Block) Use(stream StreamID) {
 
 // recordLocked records the events that a freed block waits for. If an event cannot be recorded, or
 // recording is paused, the block is deferred: its events are recorded later, and it cannot be
-// reused before. Such events also wait for later work, which is safe.
+// reused until then. Such events also wait for work that was queued later, which is safe.
 func (p *Pool) recordLocked(b *Block) {
 	for p.paused == 0 && len(b.uses) > 0 {
 		last := len(b.uses) - 1

@@ -246,8 +246,8 @@ func replay(t *testing.T, s *device.MemorySnapshot) {
 	}
 }
 
-// TestHistoryReplays runs random operations on three streams. From the recorded events it must be
-// possible to compute the state of the pool.
+// TestHistoryReplays runs random operations on three streams. The test must be able to compute the
+// state of the pool from the recorded events.
 func TestHistoryReplays(t *testing.T) {
 	for seed := range uint64(4) {
 		d := newFake(9000)

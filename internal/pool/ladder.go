@@ -124,7 +124,7 @@ func (p *Pool) cachedLocked(r *request) {
 }
 
 // awaitLocked waits until freed blocks serve r, or until the deadline. Once a cleanup has queued a
-// release, it also returns if no further one comes within the given pause.
+// release, it also returns if no further release is queued within the given pause.
 func (p *Pool) awaitLocked(r *request, deadline time.Time, pause time.Duration) {
 	grew := false
 	timer := time.NewTimer(0)

@@ -93,10 +93,10 @@ func (p *Pool) ResetPeak() {
 	p.stats.eachStat(func(q *Stat) { q.Peak = q.Current })
 }
 
-// EventError returns the last error of Backing.Record that still keeps memory from being used: a
-// freed block, or a segment that could not be given back. A stream causes such errors if it was
-// destroyed without Retire, or while it is captured. EventError returns nil if there is no such
-// error.
+// EventError returns the last error of Backing.Record that still keeps memory from being used. This
+// memory is a freed block, or a segment that could not be given back. A stream causes such errors
+// if it was destroyed without Retire, or while it is captured. EventError returns nil if there is
+// no such error.
 func (p *Pool) EventError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -24,9 +24,9 @@
 //   - The types, or one of error (inputs that must be refused), float64, strided, permuted.
 //   - What fails: entry (no adapter), result, gradient, second, refused, taken (no error, but
 //     PyTorch returns one), lacking (a missing argument).
-//   - A part of the message. Or ×4 allows an error of four times what the rule allows, and ≤1e-6
-//     allows an error of at most 1e-6. Such rows are needed where equal numbers cancel, because the
-//     rule then allows almost no error.
+//   - A part of the message, or a limit of the error: ×4 allows four times what the rule allows,
+//     and ≤1e-6 allows an error of at most 1e-6. Rows with a limit are needed where equal numbers
+//     cancel, because the rule then allows almost no error.
 //   - A class of reasons, as listed in exceptions_test.go.
 //   - The reason.
 //

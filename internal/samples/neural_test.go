@@ -92,7 +92,8 @@ func softmaxes(f func(x T, dim int) T) call {
 	return func(a *args) any { return f(a.cast(2, a.x()), a.int(1, "dim", 0)) }
 }
 
-// dropouts returns a call of f. Samples that do not state a mode have the mode training.
+// dropouts returns a call of f. The parameter training is the mode of samples that do not state
+// one.
 func dropouts(f func(x T, p float64) T, training bool) call {
 	return func(a *args) any {
 		a.ignored("inplace")
@@ -232,7 +233,7 @@ func scaled(x T, factors []float64) (size []int) {
 	return size
 }
 
-// smoothed is interpolation with antialiasing. PyTorch's call has other names for the sizes than
+// smoothed is interpolation with antialiasing. PyTorch names the sizes differently here than in
 // interpolate.
 var smoothed call = func(a *args) any {
 	o := tensor.InterpolateOptions{Size: a.ints(1, "output_size"), Mode: tensor.InterpolateLinear,

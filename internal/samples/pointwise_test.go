@@ -34,8 +34,8 @@ func bin(f func(x, y T) T) call {
 }
 
 // either adapts a function of two tensors for which PyTorch also accepts a number. If the second
-// operand is a number, the call uses g. If the first is one, it uses reversed. A boolean, or a
-// number that no method accepts, becomes a tensor without dimensions.
+// operand is a number, the call uses g. If the first operand is a number, the call uses reversed. A
+// boolean, or a number that no method accepts, becomes a tensor without dimensions.
 func either(f func(x, y T) T, g func(x T, v float64) T, reversed ...func(x T, v float64) T) call {
 	return func(a *args) any {
 		u, v := a.arg(0, "input"), a.arg(1, "other")

@@ -9,7 +9,7 @@ import (
 // A tally counts the samples of one entry in the folder FLAMBEAU_SAMPLES.
 type tally struct {
 	rows map[string]int // number of samples by type, source and mode
-	// length that PyTorch's list of samples must at least have, by type, source and mode
+	// least possible length of PyTorch's list of samples, by type, source and mode
 	length map[string]int
 	left   int  // number of samples that could not be recorded
 	end    bool // the folder has the entry's last row

@@ -112,9 +112,9 @@ func (l *list) lasts(i, j int) {
 	}
 }
 
-// moves reports whether item k, which is i or j, can move to the other one's position. A replay
-// stops at an item that fails. Item k must therefore not move past an item that may fail, if k's
-// result can be read after the replay.
+// moves reports whether item k, which is i or j, can move to the position of the other of the two.
+// A replay stops at an item that fails. Item k must therefore not move past an item that may fail,
+// if k's result can be read after the replay.
 func (l *list) moves(k, i, j int) bool {
 	it := &l.items[k]
 	return !l.writes(i, j, it.Reads) && !l.writes(i, j, it.Writes) && !l.reads(i, j, it.Writes) &&
@@ -240,9 +240,9 @@ func (m *merger) inOrder(k int) bool {
 }
 
 // fits reports whether the new item can write results while it reads operands. Each result must
-// either be the same view as an operand or share no memory with it. Nor may an operand share memory
-// with the temporary memory of j: j may have got the memory of an operand of i that was freed
-// before.
+// either be the same view as an operand or share no memory with it. Also, no operand may share
+// memory with the temporary memory of j. That memory may be the memory of an operand of i that was
+// freed before j.
 func (m *merger) fits() bool {
 	before := max(len(m.made.Ins)+len(m.made.Outs), len(m.r.ins)+len(m.r.outs), m.MostPointers)
 	if len(m.ins)+len(m.outs) > before {

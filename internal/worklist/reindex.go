@@ -13,8 +13,8 @@ import (
 // reindexed returns false if such views cannot be described by strides.
 //
 // The result out must have no gaps. Each position in memory then has exactly one list of
-// coordinates in out. A step along a dimension of v must be a number of steps along one dimension
-// of out. All steps together must stay within the size of that dimension.
+// coordinates in out. One step along a dimension of v must equal a whole number of steps along one
+// dimension of out. All steps together must stay within the size of that dimension.
 func reindexed(out, v *device.View, ins []device.View) ([]device.View, bool) {
 	strides := []shape.Dims{out.Strides}
 	for i := range ins {

@@ -50,8 +50,8 @@ const Alive = math.MaxInt
 
 // Limits holds a driver's limits for merged items.
 type Limits struct {
-	MostPointers int // operands and results of a merged map, if no recorded map has more
-	MostCode     int // instructions of a merged program
+	MostPointers int // most operands and results of a merged map, unless a part has more
+	MostCode     int // most instructions of a merged program
 	// SameOrder reports whether a recorded reduction and the same reduction, merged with a map,
 	// combine their values in the same order. If SameOrder is nil, they do so if their operands
 	// have equal strides.

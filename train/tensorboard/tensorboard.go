@@ -45,8 +45,8 @@ const flushEvery = 2 * time.Second
 var files atomic.Int64
 
 // NewWriter creates dir if needed, and a new event file in it. Several files in a directory belong
-// to one run. If a training resumes at a step, [Writer.Restart] hides this and later steps of
-// earlier files.
+// to one run. If a training resumes at a step, [Writer.Restart] hides what earlier files have for
+// this step and for later steps.
 func NewWriter(dir string) (*Writer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("tensorboard: %w", err)
@@ -73,8 +73,8 @@ func NewWriter(dir string) (*Writer, error) {
 // Path returns the name of the event file.
 func (w *Writer) Path() string { return w.f.Name() }
 
-// Restart records that the run continues at a step. TensorBoard then ignores earlier events of this
-// and later steps.
+// Restart records that the run continues at a step. TensorBoard then ignores earlier events that
+// belong to this step or to later steps.
 func (w *Writer) Restart(step int) { w.event(step, fieldSessionLog, varint(nil, 1, 1)) }
 
 // Scalar adds a number to the curve named tag.
