@@ -33,7 +33,7 @@ func projectFiles(t *testing.T) []string {
 	t.Helper()
 	var files []string
 	if _, err := os.Stat(filepath.Join(root, ".git")); err == nil {
-		// The go command reuses the result of a test if no file that the test has opened has changed.
+		// The go command reuses a test's result if no file that the test has opened has changed.
 		// Git opens its files in another process, so open git's index here.
 		_, _ = os.Stat(filepath.Join(root, ".git", "index"))
 		out, err := exec.Command("git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z").Output()
