@@ -18,7 +18,7 @@ func TestHooks(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		leaf := func() *tt { return s.From([]float32{1, 2, 3}).RequiresGrad() }
 		times := func(v float64) func(g *tt) *tt { return func(g *tt) *tt { return g.MulScalar(v) } }
-		{ // A hook on a leaf gets the complete gradient, once per run, also of Gradients.
+		{ // Backward and Gradients each call a hook on a leaf once, with the complete gradient.
 			x, seen := leaf(), []string{}
 			x.RegisterHook(func(g *tt) *tt { seen = append(seen, fmt.Sprint(g.Floats())); return g.MulScalar(10) })
 			y := x.MulScalar(2).Sum().Add(x.MulScalar(3).Sum())

@@ -197,7 +197,7 @@ func micro(c *ctx, h int) {
 	c.Attributes(build.NOSPLIT)
 	doc := []string{fmt.Sprintf("micro%d%s computes, for r < %d and j < %d, the sum over p < k of a[p*%d+r] * b[p*ldb+j], fused and in the order of p,", h, t.suffix(), h, width, t.packed)}
 	if t.bytes == 64 {
-		doc = append(doc, "and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.")
+		doc = append(doc, "and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32 bytes for each p from next on.")
 	} else {
 		doc = append(doc, fmt.Sprintf("and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be %d.", width))
 	}
@@ -206,9 +206,15 @@ func micro(c *ctx, h int) {
 	}
 	c.Doc(doc...)
 	c.Pragma("noescape")
-	c.SignatureExpr(fmt.Sprintf("func(k int, a, b *%s, ldb int, c *%s, ldc, w, accumulate int)", t.typ, t.sum()))
+	c.SignatureExpr(fmt.Sprintf("func(k int, a, b *%s, ldb int, c *%s, ldc, w, accumulate int, next *%s)", t.typ, t.sum(), t.typ))
 	k, a, b, ldb := c.pointer("k"), c.pointer("a"), c.pointer("b"), c.elements("ldb", t.sum())
 	dst, ldc := c.pointer("c"), c.elements("ldc", t.sum())
+	// Each step prefetches 32 bytes from next on. This was measured only with AVX-512, so the
+	// kernels of AVX2 ignore next.
+	next := reg.GPVirtual(nil)
+	if t.bytes == 64 {
+		next = c.pointer("next")
+	}
 	row := c.GP64()
 	c.MOVQ(dst, row)
 	for r := range h { // prefetch the tile of C: a cache miss at the end would take long
@@ -280,6 +286,12 @@ func micro(c *ctx, h int) {
 	c.Label("loop")
 	for u := range unroll {
 		step(u, true)
+		if next != nil && u%2 == 1 {
+			c.PREFETCHT1(operand.Mem{Base: next, Disp: u / 2 * 64})
+		}
+	}
+	if next != nil {
+		c.SUBQ(operand.I8(-2*64), next) // shorter than ADDQ
 	}
 	c.LEAQ(operand.Mem{Base: bFar, Index: ldb, Scale: 4}, bFar)
 	c.ADDQ(operand.I32(unroll*t.packed*t.size()), a)

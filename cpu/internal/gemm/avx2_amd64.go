@@ -9,42 +9,42 @@ package gemm
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 16.
 //
 //go:noescape
-func micro1F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro1F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro2F32AVX2 computes, for r < 2 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
 // and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 16.
 //
 //go:noescape
-func micro2F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro2F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro3F32AVX2 computes, for r < 3 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
 // and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 16.
 //
 //go:noescape
-func micro3F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro3F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro4F32AVX2 computes, for r < 4 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
 // and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 16.
 //
 //go:noescape
-func micro4F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro4F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro5F32AVX2 computes, for r < 5 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
 // and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 16.
 //
 //go:noescape
-func micro5F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro5F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro6F32AVX2 computes, for r < 6 and j < 16, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
 // and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 16.
 //
 //go:noescape
-func micro6F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro6F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // dots1x1F32AVX2 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 8 sums
@@ -114,42 +114,42 @@ func rowDotsF32AVX2(k int, a *float32, b *float32, ldb int, n int, out *float32)
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 8.
 //
 //go:noescape
-func micro1F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro1F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro2F64AVX2 computes, for r < 2 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
 // and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 8.
 //
 //go:noescape
-func micro2F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro2F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro3F64AVX2 computes, for r < 3 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
 // and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 8.
 //
 //go:noescape
-func micro3F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro3F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro4F64AVX2 computes, for r < 4 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
 // and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 8.
 //
 //go:noescape
-func micro4F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro4F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro5F64AVX2 computes, for r < 5 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
 // and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 8.
 //
 //go:noescape
-func micro5F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro5F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro6F64AVX2 computes, for r < 6 and j < 8, the sum over p < k of a[p*8+r] * b[p*ldb+j], fused
 // and in the order of p,
 // and puts it into c[r*ldc+j], or adds it there if accumulate is not 0; w must be 8.
 //
 //go:noescape
-func micro6F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro6F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // dots1x1F64AVX2 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p < k,
 // fused, in 4 sums

@@ -5,9 +5,9 @@
 #include "textflag.h"
 
 // func micro1F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
-// int)
+// int, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·micro1F32AVX2(SB), NOSPLIT, $0-64
+TEXT ·micro1F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+16(FP), DX
@@ -102,9 +102,9 @@ put:
 	RET
 
 // func micro2F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
-// int)
+// int, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·micro2F32AVX2(SB), NOSPLIT, $0-64
+TEXT ·micro2F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+16(FP), DX
@@ -227,9 +227,9 @@ put:
 	RET
 
 // func micro3F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
-// int)
+// int, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·micro3F32AVX2(SB), NOSPLIT, $0-64
+TEXT ·micro3F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+16(FP), DX
@@ -380,9 +380,9 @@ put:
 	RET
 
 // func micro4F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
-// int)
+// int, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·micro4F32AVX2(SB), NOSPLIT, $0-64
+TEXT ·micro4F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+16(FP), DX
@@ -561,9 +561,9 @@ put:
 	RET
 
 // func micro5F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
-// int)
+// int, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·micro5F32AVX2(SB), NOSPLIT, $0-64
+TEXT ·micro5F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+16(FP), DX
@@ -770,9 +770,9 @@ put:
 	RET
 
 // func micro6F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
-// int)
+// int, next *float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·micro6F32AVX2(SB), NOSPLIT, $0-64
+TEXT ·micro6F32AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+16(FP), DX
@@ -1785,9 +1785,9 @@ sum:
 	RET
 
 // func micro1F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
-// int)
+// int, next *float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·micro1F64AVX2(SB), NOSPLIT, $0-64
+TEXT ·micro1F64AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+16(FP), DX
@@ -1884,9 +1884,9 @@ put:
 	RET
 
 // func micro2F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
-// int)
+// int, next *float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·micro2F64AVX2(SB), NOSPLIT, $0-64
+TEXT ·micro2F64AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+16(FP), DX
@@ -2011,9 +2011,9 @@ put:
 	RET
 
 // func micro3F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
-// int)
+// int, next *float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·micro3F64AVX2(SB), NOSPLIT, $0-64
+TEXT ·micro3F64AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+16(FP), DX
@@ -2166,9 +2166,9 @@ put:
 	RET
 
 // func micro4F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
-// int)
+// int, next *float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·micro4F64AVX2(SB), NOSPLIT, $0-64
+TEXT ·micro4F64AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+16(FP), DX
@@ -2349,9 +2349,9 @@ put:
 	RET
 
 // func micro5F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
-// int)
+// int, next *float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·micro5F64AVX2(SB), NOSPLIT, $0-64
+TEXT ·micro5F64AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+16(FP), DX
@@ -2560,9 +2560,9 @@ put:
 	RET
 
 // func micro6F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
-// int)
+// int, next *float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·micro6F64AVX2(SB), NOSPLIT, $0-64
+TEXT ·micro6F64AVX2(SB), NOSPLIT, $0-72
 	MOVQ       k+0(FP), AX
 	MOVQ       a+8(FP), CX
 	MOVQ       b+16(FP), DX

@@ -6,101 +6,115 @@ package gemm
 
 // micro1F32AVX512 computes, for r < 1 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro1F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro1F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro2F32AVX512 computes, for r < 2 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro2F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro2F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro3F32AVX512 computes, for r < 3 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro3F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro3F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro4F32AVX512 computes, for r < 4 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro4F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro4F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro5F32AVX512 computes, for r < 5 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro5F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro5F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro6F32AVX512 computes, for r < 6 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro6F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro6F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro7F32AVX512 computes, for r < 7 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro7F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro7F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro8F32AVX512 computes, for r < 8 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro8F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro8F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro9F32AVX512 computes, for r < 9 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro9F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro9F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro10F32AVX512 computes, for r < 10 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro10F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro10F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro11F32AVX512 computes, for r < 11 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro11F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro11F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro12F32AVX512 computes, for r < 12 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro12F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro12F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro13F32AVX512 computes, for r < 13 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro13F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro13F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // micro14F32AVX512 computes, for r < 14 and j < 32, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro14F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro14F32AVX512(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate int, next *float32)
 
 // dots1x1F32AVX512 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 16 sums
@@ -160,101 +174,115 @@ func dots4x4F32AVX512(k int, a *float32, lda int, b *float32, ldb int, next *flo
 
 // micro1F64AVX512 computes, for r < 1 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro1F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro1F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro2F64AVX512 computes, for r < 2 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro2F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro2F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro3F64AVX512 computes, for r < 3 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro3F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro3F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro4F64AVX512 computes, for r < 4 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro4F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro4F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro5F64AVX512 computes, for r < 5 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro5F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro5F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro6F64AVX512 computes, for r < 6 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro6F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro6F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro7F64AVX512 computes, for r < 7 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro7F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro7F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro8F64AVX512 computes, for r < 8 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro8F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro8F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro9F64AVX512 computes, for r < 9 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro9F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro9F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro10F64AVX512 computes, for r < 10 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro10F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro10F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro11F64AVX512 computes, for r < 11 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro11F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro11F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro12F64AVX512 computes, for r < 12 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro12F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro12F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro13F64AVX512 computes, for r < 13 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro13F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro13F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // micro14F64AVX512 computes, for r < 14 and j < 16, the sum over p < k of a[p*16+r] * b[p*ldb+j],
 // fused and in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro14F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int)
+func micro14F64AVX512(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate int, next *float64)
 
 // dots1x1F64AVX512 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, fused, in 8 sums

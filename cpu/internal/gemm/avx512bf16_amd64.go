@@ -6,101 +6,115 @@ package gemm
 
 // micro1AVX512BF16 computes, for r < 1 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro1AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro1AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int, next *uint16)
 
 // micro2AVX512BF16 computes, for r < 2 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro2AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro2AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int, next *uint16)
 
 // micro3AVX512BF16 computes, for r < 3 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro3AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro3AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int, next *uint16)
 
 // micro4AVX512BF16 computes, for r < 4 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro4AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro4AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int, next *uint16)
 
 // micro5AVX512BF16 computes, for r < 5 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro5AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro5AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int, next *uint16)
 
 // micro6AVX512BF16 computes, for r < 6 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro6AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro6AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int, next *uint16)
 
 // micro7AVX512BF16 computes, for r < 7 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro7AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro7AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int, next *uint16)
 
 // micro8AVX512BF16 computes, for r < 8 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro8AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro8AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int, next *uint16)
 
 // micro9AVX512BF16 computes, for r < 9 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro9AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro9AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int, next *uint16)
 
 // micro10AVX512BF16 computes, for r < 10 and j < 32, the sum over p < k and i < 2 of
 // a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro10AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro10AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int, next *uint16)
 
 // micro11AVX512BF16 computes, for r < 11 and j < 32, the sum over p < k and i < 2 of
 // a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro11AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro11AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int, next *uint16)
 
 // micro12AVX512BF16 computes, for r < 12 and j < 32, the sum over p < k and i < 2 of
 // a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro12AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro12AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int, next *uint16)
 
 // micro13AVX512BF16 computes, for r < 13 and j < 32, the sum over p < k and i < 2 of
 // a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro13AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro13AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int, next *uint16)
 
 // micro14AVX512BF16 computes, for r < 14 and j < 32, the sum over p < k and i < 2 of
 // a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0.
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// bytes for each p from next on.
 //
 //go:noescape
-func micro14AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int)
+func micro14AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int, w int, accumulate int, next *uint16)
 
 // dots1x1AVX512BF16 computes, for r < 1 and j < 1, out[r*1+j] = Σ a[r*lda+p] * b[j*ldb+p] over p <
 // k, by VDPBF16PS, in 16 sums

@@ -72,7 +72,7 @@ func peak[E factor, T float](par Parallel, kern *kernel[E, T]) (gflops float64) 
 	start := time.Now()
 	par(procs, func(i int) {
 		for range repeat {
-			kern.micro[h](kern.steps(k), &w[i].a[0], &w[i].b[0], kern.width, &w[i].c[0], kern.width, kern.width, 0)
+			kern.micro[h](kern.steps(k), &w[i].a[0], &w[i].b[0], kern.width, &w[i].c[0], kern.width, kern.width, 0, &w[i].a[0])
 		}
 	})
 	return float64(2*k*h*kern.width*repeat*procs) / float64(time.Since(start).Nanoseconds())

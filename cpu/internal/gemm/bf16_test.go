@@ -93,7 +93,7 @@ func TestBF16Instructions(t *testing.T) {
 				}
 			}
 			w, c := 1+r.IntN(kern.width), make([]float32, h*kern.width)
-			kern.micro[h](k, &a[0], &b[0], kern.width, &c[0], kern.width, w, 0)
+			kern.micro[h](k, &a[0], &b[0], kern.width, &c[0], kern.width, w, 0, &a[0])
 			for i := range c {
 				row, col, want := i/kern.width, i%kern.width, float32(0)
 				for p := 0; p < k && col < w; p++ {

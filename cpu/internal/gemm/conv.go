@@ -407,10 +407,10 @@ func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel i
 		if add {
 			how = 1
 		}
-		kern.micro[h](kc, a, b, kern.width, &j.dst[runs[0].index+channel*j.dstChannel], j.dstChannel, w, how)
+		kern.micro[h](kc, a, b, kern.width, &j.dst[runs[0].index+channel*j.dstChannel], j.dstChannel, w, how, a)
 		return
 	default:
-		kern.micro[h](kc, a, b, kern.width, &l.tile[0], kern.width, kern.width, 0)
+		kern.micro[h](kc, a, b, kern.width, &l.tile[0], kern.width, kern.width, 0, a)
 	}
 	step := j.dstStep[2]
 	for r := range h {

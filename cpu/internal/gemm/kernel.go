@@ -18,8 +18,9 @@ type kernel[E factor, T float] struct {
 	// is odd, the second half of the last pair is zero.
 	pairs bool
 	// micro[h] computes a tile of h rows of C over a block of k: c[r*ldc+j] (+)= Σ
-	// a[p*stride+r]·b[p*ldb+j], for p < k and j < w. If masked is false, w must be width.
-	micro []func(k int, a, b *E, ldb int, c *T, ldc, w, accumulate int)
+	// a[p*stride+r]·b[p*ldb+j], for p < k and j < w. If masked is false, w must be width. The
+	// kernel may prefetch memory from next on, 32 bytes for each p.
+	micro []func(k int, a, b *E, ldb int, c *T, ldc, w, accumulate int, next *E)
 	// transpose packs h rows that are contiguous along k. It sets dst[p*ldd+r] to
 	// src[min(r,h-1)*rs+p], for r < group and p < k. The argument k must be a multiple of step.
 	// transpose may be nil.
@@ -90,9 +91,9 @@ func active64() *kernel64 {
 }
 
 // microGo returns the kernels of tiles in plain Go. The index is the number of rows.
-func microGo[T float]() (fs []func(k int, a, b *T, ldb int, c *T, ldc, w, accumulate int)) {
+func microGo[T float]() (fs []func(k int, a, b *T, ldb int, c *T, ldc, w, accumulate int, next *T)) {
 	for h := range 5 {
-		fs = append(fs, func(k int, a, b *T, ldb int, c *T, ldc, w, accumulate int) {
+		fs = append(fs, func(k int, a, b *T, ldb int, c *T, ldc, w, accumulate int, _ *T) {
 			tile4x4(h, k, a, b, ldb, c, ldc, w, accumulate != 0)
 		})
 	}

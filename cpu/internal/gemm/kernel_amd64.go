@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-type micro32 = func(k int, a, b *float32, ldb int, c *float32, ldc, w, accumulate int)
-type micro64 = func(k int, a, b *float64, ldb int, c *float64, ldc, w, accumulate int)
-type microBF16 = func(k int, a, b *uint16, ldb int, c *float32, ldc, w, accumulate int)
+type micro32 = func(k int, a, b *float32, ldb int, c *float32, ldc, w, accumulate int, next *float32)
+type micro64 = func(k int, a, b *float64, ldb int, c *float64, ldc, w, accumulate int, next *float64)
+type microBF16 = func(k int, a, b *uint16, ldb int, c *float32, ldc, w, accumulate int, next *uint16)
 
 type dots32 = dotKernel[float32, float32]
 type dots64 = dotKernel[float64, float64]

@@ -28,19 +28,19 @@ type job[E factor, T float] struct {
 	result[T]
 
 	// if true, the sums of the group's first block of k are added to the target, and not stored
-	add          bool
-	block        int
-	m0, n0, k0   int // first indices of the current group
-	mg, ng, kg   int
-	repackB      bool
-	panelsA      int // number of panels of A in the group
-	panelsB      int
-	perPackA     int // number of panels of A in a packing task
-	perPackB     int
-	packTasksB   int
-	tileA, tileB int // number of panels of A and of B in a tile task
-	tilesB       int
-	inPlace      bool // B is read in place; only its last panel, if narrower, is packed
+	add            bool
+	block          int
+	m0, n0, k0     int // first indices of the current group
+	mg, ng, kg     int
+	repackB        bool
+	panelsA        int // number of panels of A in the group
+	panelsB        int
+	perPackA       int // number of panels of A in a packing task
+	perPackB       int
+	packTasksB     int
+	tileA, tileB   int  // greatest number of panels of A and of B in a tile task
+	tilesA, tilesB int  // number of tasks along A and along B
+	inPlace        bool // B is read in place; only its last panel, if narrower, is packed
 	// If byRows is true, each tile task packs the panels of A that it uses. B is read in place if
 	// its rows are contiguous. No task then reads memory that another has written.
 	byRows bool
@@ -107,33 +107,39 @@ func (kern *kernel[E, T]) blockOf(k int) int {
 	return min(k, (ceil(k, ceil(k, kern.block))+15)/16*16)
 }
 
-// packed computes a product with the blocked algorithm. It loops over groups of n, m and k. For
+// packed computes a product with the blocked algorithm. It loops over groups of m, k and n. For
 // each group it packs the panels of A and B in parallel, and then computes the tiles of C in
-// parallel.
+// parallel. Groups of n share the panels of A.
 func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c *result[T]) {
 	j := pool.get()
 	defer pool.put(j)
 	j.kern, j.m, j.n, j.k, j.a, j.b, j.result = kern, m, n, k, a, b, *c
 	j.block = kern.blockOf(k)
-	groupK := max(1, groupLimit/kern.steps(j.block)) * j.block
+	blocks := ceil(k, j.block)
+	groupK := ceil(blocks, ceil(blocks, max(1, groupLimit/kern.steps(j.block)))) * j.block // about equal groups
 	few := m <= kern.height
 	j.byRows = !few && n*k <= placeLimit && (!kern.pairs || m*n*k >= pairsWork)
 	j.inPlace = b.cs == 1 && (few || j.byRows) && !kern.pairs
 	j.fused = !j.inPlace && !j.byRows && m <= tilePanelsA*kern.height
-	for n0 := 0; n0 < n; n0 += groupLimit {
-		j.n0, j.ng = n0, min(groupLimit, n-n0)
-		for m0 := 0; m0 < m; m0 += kern.rowLimit() {
-			j.m0, j.mg = m0, min(kern.rowLimit(), m-m0)
-			j.to = target[T]{j.c, -m0, -n0}
-			if j.rounds && groupK < k {
+	for m0 := 0; m0 < m; m0 += kern.rowLimit() {
+		j.m0, j.mg = m0, min(kern.rowLimit(), m-m0)
+		if j.rounds && groupK < k {
+			// the sums of all groups of k are in j.sums until they are rounded
+			for n0 := 0; n0 < n; n0 += groupLimit {
+				j.n0, j.ng = n0, min(groupLimit, n-n0)
 				j.sums = aligned(j.sums, j.mg*j.ng)
 				j.to = target[T]{operand[T]{j.sums, j.ng, 1}, 0, 0}
+				for k0 := 0; k0 < k; k0 += groupK {
+					j.run(par, k0, groupK, true)
+				}
 			}
-			for k0 := 0; k0 < k; k0 += groupK {
-				j.k0, j.kg = k0, min(groupK, k-k0)
-				j.repackB = m0 == 0 || groupK < k
-				j.add = j.accumulate || k0 > 0
-				j.run(par)
+			continue
+		}
+		for k0 := 0; k0 < k; k0 += groupK {
+			for n0 := 0; n0 < n; n0 += groupLimit {
+				j.n0, j.ng = n0, min(groupLimit, n-n0)
+				j.to = target[T]{j.c, -m0, -n0}
+				j.run(par, k0, groupK, n0 == 0)
 			}
 		}
 	}
@@ -159,9 +165,12 @@ const (
 	togetherRows, packRows = 32, 32
 )
 
-// run packs and multiplies the current group.
-func (j *job[E, T]) run(par Parallel) {
+// run packs and multiplies the current group of m and n, for up to kg elements of k from k0 on. If
+// packsA is false, A is already packed.
+func (j *job[E, T]) run(par Parallel, k0, kg int, packsA bool) {
 	kern := j.kern
+	j.k0, j.kg = k0, min(kg, j.k-k0)
+	j.add = j.accumulate || k0 > 0
 	j.panelsA, j.panelsB = ceil(j.mg, kern.height), ceil(j.ng, kern.width)
 	j.bufA = aligned(j.bufA, j.panelsA*kern.even(j.kg)*kern.stride)
 	switch {
@@ -173,21 +182,26 @@ func (j *job[E, T]) run(par Parallel) {
 	j.perPackA = max(1, packWork/(j.kg*kern.stride))
 	j.perPackB = max(1, packWork/(j.kg*kern.width))
 	j.packTasksB = 0
-	if j.repackB && !j.fused {
+	if !j.fused {
 		j.packTasksB = ceil(j.panelsB, j.perPackB)
 		if j.inPlace {
 			j.packTasksB = min(1, j.ng%kern.width)
 		}
 	}
 	if j.byRows {
-		if !j.inPlace && j.repackB {
+		if !j.inPlace {
 			par(j.packTasksB, j.packFn)
 		}
-		j.tileA, j.tileB, j.tilesB = max(1, rowsWork/(kern.height*j.ng*j.kg), j.panelsA/16), j.panelsB, 1
-		par(ceil(j.panelsA, j.tileA), j.tileFn)
+		j.tileA, j.tileB = max(1, rowsWork/(kern.height*j.ng*j.kg), j.panelsA/16), j.panelsB
+		j.tilesA, j.tilesB = ceil(j.panelsA, j.tileA), 1
+		par(j.tilesA, j.tileFn)
 		return
 	}
-	par(j.packTasksB+ceil(j.panelsA, j.perPackA), j.packFn)
+	packTasks := j.packTasksB
+	if packsA {
+		packTasks += ceil(j.panelsA, j.perPackA)
+	}
+	par(packTasks, j.packFn)
 
 	j.tileA, j.tileB = min(tilePanelsA, j.panelsA), min(tilePanelsB, j.panelsB)
 	for ceil(j.panelsA, j.tileA)*ceil(j.panelsB, j.tileB) < minTasks && (j.tileA > 1 || j.tileB > 1) &&
@@ -201,9 +215,8 @@ func (j *job[E, T]) run(par Parallel) {
 			j.tileB = ceil(j.tileB, 2)
 		}
 	}
-	j.tileB = ceil(j.panelsB, ceil(j.panelsB, j.tileB)) // about equal tasks
-	j.tilesB = ceil(j.panelsB, j.tileB)
-	par(ceil(j.panelsA, j.tileA)*j.tilesB, j.tileFn)
+	j.tilesA, j.tilesB = ceil(j.panelsA, j.tileA), ceil(j.panelsB, j.tileB)
+	par(j.tilesA*j.tilesB, j.tileFn)
 }
 
 // rowsOf returns the number of the first row of panel i of A within the group, and how many rows
@@ -280,8 +293,10 @@ type local[E factor, T float] struct {
 // blocks of k in order.
 func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	kern := j.kern
-	a0, b0 := i/j.tilesB*j.tileA, i%j.tilesB*j.tileB
-	a1, b1 := min(a0+j.tileA, j.panelsA), min(b0+j.tileB, j.panelsB)
+	// the tasks are about equal, so that all workers end at about the same time
+	x, y := i/j.tilesB, i%j.tilesB
+	a0, a1 := x*j.panelsA/j.tilesA, (x+1)*j.panelsA/j.tilesA
+	b0, b1 := y*j.panelsB/j.tilesB, (y+1)*j.panelsB/j.tilesB
 	l := pool.local()
 	defer pool.locals.Put(l)
 	// the last panel of B cannot be read in place
@@ -325,9 +340,14 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 					j.packB(panel, pb, k0, kc)
 				}
 				for pa := a0; pa < a1; pa++ {
-					j.multiply(l, &to, pa, pb, k0, kc, &panel[0], kern.width)
+					a := j.panelA(pa, k0, kc)
+					j.multiply(l, &to, a, pb, k0, kc, &panel[0], kern.width, a.data)
 				}
 			}
+			continue
+		}
+		if !j.byRows && !j.inPlace {
+			j.multiplyAhead(l, &to, a0, a1, b0, b1, k0, kc)
 			continue
 		}
 		if narrow {
@@ -337,13 +357,14 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 			if j.byRows {
 				j.packA(pa, k0, kc)
 			}
+			a := j.panelA(pa, k0, kc)
 			for pb := b0; pb < b1; pb++ {
 				if col := pb * kern.width; j.inPlace && col+kern.width <= j.ng {
-					j.multiply(l, &to, pa, pb, k0, kc, &j.b.data[(j.k0+k0)*j.b.rs+j.n0+col], j.b.rs)
+					j.multiply(l, &to, a, pb, k0, kc, &j.b.data[(j.k0+k0)*j.b.rs+j.n0+col], j.b.rs, a.data)
 				} else if narrow {
-					j.multiply(l, &to, pa, pb, k0, kc, &l.panel[0], kern.width)
+					j.multiply(l, &to, a, pb, k0, kc, &l.panel[0], kern.width, a.data)
 				} else {
-					j.multiply(l, &to, pa, pb, k0, kc, &j.blockB(pb, k0, kc)[0], kern.width)
+					j.multiply(l, &to, a, pb, k0, kc, &j.blockB(pb, k0, kc)[0], kern.width, a.data)
 				}
 			}
 		}
@@ -353,26 +374,36 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	}
 }
 
-// multiply computes one tile of C over one block of k, from panel pa of A and panel pb of B. The
-// pointer b is the address of the packed block of panel pb, whose rows are ldb elements apart.
-func (j *job[E, T]) multiply(l *local[E, T], to *target[T], pa, pb, k0, kc int, b *E, ldb int) {
+// panelA is one block of a packed panel of A.
+type panelA[E factor] struct {
+	data      *E
+	row, rows int // first row within the group, and number of rows
+}
+
+func (j *job[E, T]) panelA(p, k0, kc int) panelA[E] {
+	row, h := j.rowsOf(p)
+	return panelA[E]{&j.blockA(p, k0, kc)[0], row, h}
+}
+
+// multiply computes one tile of C over one block of k, from a panel of A and panel pb of B. The
+// pointer b is the address of the packed block of panel pb, whose rows are ldb elements apart. The
+// kernel may prefetch a quarter of a panel of B from next on.
+func (j *job[E, T]) multiply(l *local[E, T], to *target[T], a panelA[E], pb, k0, kc int, b *E, ldb int, next *E) {
 	kern := j.kern
-	row, h := j.rowsOf(pa)
 	col := pb * kern.width
 	w := min(kern.width, j.ng-col)
-	a := &j.blockA(pa, k0, kc)[0]
-	at := to.at(row, col)
+	at := to.at(a.row, col)
 	add := j.add || k0 > 0
 	if to.cs == 1 && (kern.masked || w == kern.width) {
 		how := 0
 		if add {
 			how = 1
 		}
-		kern.micro[h](kern.steps(kc), a, b, ldb, &to.data[at], to.rs, w, how)
+		kern.micro[a.rows](kern.steps(kc), a.data, b, ldb, &to.data[at], to.rs, w, how, next)
 		return
 	}
-	kern.micro[h](kern.steps(kc), a, b, ldb, &l.tile[0], kern.width, kern.width, 0)
-	for r := range h {
+	kern.micro[a.rows](kern.steps(kc), a.data, b, ldb, &l.tile[0], kern.width, kern.width, 0, next)
+	for r := range a.rows {
 		for q, s := range l.tile[r*kern.width : r*kern.width+w] {
 			put(to.data, at+r*to.rs+q*to.cs, s, add)
 		}

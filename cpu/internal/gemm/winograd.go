@@ -285,7 +285,7 @@ func (j *winograd) task(i int) {
 				kc, how := min(block, j.channels-k0), min(k0, 1)
 				a := &u[f*j.apartU+k0*stride]
 				for lane := 0; lane < all; lane += width {
-					micro(kc, a, &l.v[f*j.apartV+k0*j.pitch+lane], j.pitch, &l.m[f*j.apartM+lane], j.lanes, width, how)
+					micro(kc, a, &l.v[f*j.apartV+k0*j.pitch+lane], j.pitch, &l.m[f*j.apartM+lane], j.lanes, width, how, a)
 				}
 			}
 		}
