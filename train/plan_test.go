@@ -224,6 +224,16 @@ func TestPlanForTheCPU(t *testing.T) {
 			t.Errorf("%s: planned %d bytes, took %d", m.name, r.Peak, peak)
 		}
 	}
+	// Buffers of 16 KiB come from the pool, so the breakdown has them too.
+	build := func(s *tensor.Scope, batch int) *train.PlannedStep {
+		m := nn.NewSequential(nn.NewLinear(64, 64, nn.In(s), nn.NoBias()), nn.NewLinear(64, 64, nn.In(s), nn.NoBias()))
+		return adamW(m, func(s *tensor.Scope) *tensor.Tensor { return m.Forward(s.Zeros(batch, 64)).Square().Mean() })
+	}
+	const weights = 2 * 64 * 64 * 4
+	r, err := train.Plan(build, train.PlanConfig{Machine: train.Machine{Kind: "cpu"}, Batch: 64})
+	if b := r.Breakdown; err != nil || b.Weights != weights || b.Optimizer != 2*weights || b.Rounding < 0 || b.Rounding > r.Peak/50 {
+		t.Errorf("%+v, %v", r, err)
+	}
 }
 
 func TestPlanBreakdown(t *testing.T) {

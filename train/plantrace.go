@@ -36,9 +36,6 @@ const (
 	older // allocated before the step
 )
 
-// uncounted is the size in bytes below which the CPU's buffers are not counted.
-const uncounted = 64 << 10
-
 type block struct {
 	bytes int
 	op    string
@@ -143,7 +140,7 @@ func (t *planTrace) Copy(c device.CopyEvent) {
 
 // Memory records an allocation or a release.
 func (t *planTrace) Memory(m device.MemoryEvent) {
-	if m.Device != t.dev || m.Pinned || t.machine.cpu != nil && m.Bytes < uncounted {
+	if m.Device != t.dev || m.Pinned || t.machine.cpu != nil && m.Bytes < device.PlainBytes {
 		return
 	}
 	t.mu.Lock()
