@@ -138,9 +138,9 @@ func (t *planTrace) Copy(c device.CopyEvent) {
 	}
 }
 
-// Memory records an allocation or a release.
+// Memory records an allocation or a release. The pools of CPUs do not count small buffers.
 func (t *planTrace) Memory(m device.MemoryEvent) {
-	if m.Device != t.dev || m.Pinned || t.machine.cpu != nil && m.Bytes < device.PlainBytes {
+	if m.Device != t.dev || m.Pinned || t.dev.Info().Host && m.Bytes < device.PlainBytes {
 		return
 	}
 	t.mu.Lock()
