@@ -308,7 +308,7 @@ func (g *GradScaler) Step(opt Optimizer) {
 		misuse(op, "the optimizer was stepped already since the last update", "call Update after each Step")
 	case ready:
 		g.unscale(op, opt, st)
-		st.stage = unscaled // remains true if Step fails
+		st.stage = unscaled // even if the optimizer's Step then fails
 	}
 	if len(st.foundInf) == 0 {
 		delete(g.optimizers, opt) // as if the iteration had not begun

@@ -7,7 +7,7 @@ import (
 
 // Jacobian returns, for each input, the derivatives of f's result with respect to that input. Each
 // element of the slice has the result's shape followed by the shape of its input. The element for
-// an integer input is nil. f runs once; each element of the result needs a backward pass.
+// an integer input is nil. f runs once; each element of f's result needs a backward pass.
 func Jacobian(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor) []*tensor.Tensor {
 	return withLeaves("jacobian", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		return spread(leaves, rows("jacobian", result("jacobian", f, leaves), wanted))

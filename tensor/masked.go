@@ -162,10 +162,11 @@ func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 	})
 }
 
-// maskedScatterHere computes MaskedScatter on the host in one pass. It returns nil if an operand is
-// not contiguous in the host's memory, or must be broadcast. It also returns nil if the op is
-// recorded for a gradient or a capture, or if a mode asks for other ops or for checks. If src has
-// too few elements it returns nil as well, so that the caller finds the error.
+// maskedScatterHere computes MaskedScatter on the host in one pass. It returns nil if an operand
+// is empty, is not contiguous in the host's memory, or must be broadcast. It also returns nil if
+// the op is recorded for a gradient or a capture, or if a mode asks for other ops or for
+// checks. If src has too few elements it returns nil as well, so that the caller finds the
+// error.
 func (x *Tensor) maskedScatterHere(s *Scope, sh shape.Dims, mask, src *Tensor) *Tensor {
 	const op = "masked_scatter"
 	in := []*Tensor{x, mask, src}

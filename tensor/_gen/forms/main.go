@@ -101,7 +101,7 @@ type op struct {
 // A method is a method of *Tensor whose last statement applies an op to the operands.
 type method struct {
 	name     string
-	doc      string   // what the method returns, from the first sentence of its comment
+	doc      string   // the result, from the comment's first sentence up to a semicolon
 	asks     []string // the words after //tensor:forms in the method's comment
 	params   string   // parameters, for example "end, w *Tensor"
 	operands []string // tensors, the receiver first
