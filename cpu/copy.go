@@ -55,8 +55,8 @@ func (d *Device) copied(o *device.Map) bool {
 	return true
 }
 
-// arrange chooses the order in which elements are copied. It returns false if the views have too
-// many dimensions or strides that the task does not support.
+// arrange chooses the order in which elements are copied. It returns false if the views may
+// overlap, or if the copy is a transposition.
 func (t *copyTask) arrange(out, in *device.View) bool {
 	var space [shape.MaxRank]int
 	*t = copyTask{to: pointer(out), from: pointer(in), size: out.Type.Size()}

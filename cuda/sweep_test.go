@@ -340,8 +340,8 @@ func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []ke
 	}
 }
 
-// blind reports whether results must not be compared. A trial on a device that is not emulated uses
-// a test driver, which computes nothing.
+// blind reports whether results must not be compared. A trial on a device that is not emulated
+// may use a test driver, which computes nothing.
 func (s *sweep) blind() bool { return s.trial && !s.d.Info().Emulated }
 
 func (s *sweep) compile(k *kernels.Kernel) error {

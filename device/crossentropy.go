@@ -70,9 +70,9 @@ func checkCount(v *View, needed bool) (arg, reason string) {
 	return "", ""
 }
 
-// Work counts, for each element of X, a maximum, a difference, an exponential and a sum. If Mean is
-// present, it also counts a sum and a comparison for each row. For logarithms of probabilities, it
-// counts only a negation for each row.
+// Work counts, for each element of X, a maximum, a difference, an exponential and a sum. For
+// logarithms of probabilities, it counts only a negation for each row. If Mean is present, it
+// also counts two sums and a comparison for each row, and a division.
 func (o *CrossEntropy) Work() Work {
 	w := Work{(3 + expCost) * o.X.Size(), bytesOf(o.Loss, o.Top, o.Rest, o.X, o.Target)}
 	if o.Top.Absent() {

@@ -3,7 +3,7 @@ package device
 import "errors"
 
 // ErrNoValues is wrapped by the error of every read of a value on a device without memory, such as
-// a result of [OpenMeta].
+// one that [OpenMeta] returns.
 var ErrNoValues = errors.New("the device has addresses without memory, so there are no values")
 
 // MetaConfig describes a device without memory.

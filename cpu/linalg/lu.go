@@ -16,7 +16,7 @@ type LU[T Float] struct {
 	f      padded[T]
 	order  []int // row i of P·A is row order[i] of A
 	odd    bool  // the number of exchanges is odd
-	zero   int   // number, from 1 on, of the first pivot that is 0; 0 if none is
+	zero   int   // number of the first pivot that is 0, counted from 1; 0 if there is none
 	panels padded[T]
 	above  [block]T // elements of U in a column of a panel
 }

@@ -35,8 +35,8 @@ type Matrix[T Float] struct {
 // package rows needs them.
 type padded[T Float] struct {
 	a      []T
-	rows   int // number of rows with padding
-	stride int // number of columns with padding
+	rows   int // number of rows, including padding
+	stride int // number of columns, including padding
 	memory *[]T
 }
 

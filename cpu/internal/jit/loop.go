@@ -124,7 +124,7 @@ type compiler struct {
 	registers    int    // number of vector registers
 	pinned       uint32 // set of the vector registers that the current instruction uses
 	pins         uint8  // set of the mask registers that the current instruction uses
-	step         int    // position of the current instruction in the list
+	step         int    // position of the current instruction in Steps; stores come after it
 	spilled      int    // number of spill slots in use
 	accumulators []uint8
 	unrolled     bool      // whether the compiler is writing several vectors of an iteration

@@ -19,7 +19,7 @@ type value struct {
 	from      source
 	load      int   // index in Loop.Loads of the load that reads the value
 	offset    int32 // offset of the value in the arena, for a value of Loop.Same
-	definedAt int   // position, in the list, of the instruction that computes the value
+	definedAt int   // position in Steps of the instruction that computes the value
 	uses      []int32
 	next      int  // number of uses that come before the current instruction
 	hoisted   bool // the value stays in register reg in all iterations

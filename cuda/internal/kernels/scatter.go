@@ -102,9 +102,9 @@ const (
 )
 
 // orderOf chooses the order for the iteration space sp, whose third list of strides belongs to the
-// index. If all lines have the same indices, it chooses bySlices if there are enough lines to
-// occupy a block, or if a single thread would take long for a line. It chooses bySamples only for
-// few lines, because many lines occupy the device with one thread for each. The keys of the sort
+// index. If all lines have the same indices, it chooses bySlices if there are at least four
+// lines, or if a single thread would take long for a line. It chooses bySamples only for few
+// lines, because many lines occupy the device with one thread for each. The keys of the sort
 // have 32 bits.
 func orderOf(sp space, count, bound int) scatterOrder {
 	const long, manyLines = 64, 1 << 14
