@@ -45,7 +45,7 @@ type Info struct {
 	Type  dtype.Type // type of the elements; dtype.Invalid if Flambeau has no such type
 	Shape []int
 	Bytes int64
-	Path  string // path of the file that contains the tensor, which may be a shard of a model
+	Path  string // path of the file that contains the tensor; a shard if the model is sharded
 
 	part   *shard
 	offset int64 // offset of the tensor's bytes in the file

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// bundle is a folder with the files that scripts/gpu-bundle makes, except that its programs only
-// record their calls. On the first call, cuda.test or compare also sleeps for the given number of
-// seconds, in place of compiling kernels.
+// bundle is a folder like the one that scripts/gpu-bundle makes, but its programs only record
+// their calls. The first call of cuda.test or "compare against" would compile kernels. Here it
+// sleeps for the given number of seconds instead.
 type bundle struct {
 	dir string
 	env []string

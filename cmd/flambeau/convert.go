@@ -75,8 +75,8 @@ func (c *convertCmd) Run(e *env) error {
 	return nil
 }
 
-// replaced returns the existing files that the command would overwrite. If there are any, the
-// command needs the flag --overwrite.
+// replaced returns the paths of files that the command may overwrite. If one of these files
+// exists, the command needs the flag --overwrite.
 func (c *convertCmd) replaced(format string) []string {
 	switch single, sharded := strings.CutSuffix(c.Out, ".index.json"); {
 	case format == formatSharded && sharded:

@@ -89,7 +89,8 @@ func (g gatedStep) cost(t *testing.T, amp string) stepCost {
 }
 
 // exceeds lists the costs that are above the limits. Launches, modules, and operations of products
-// outside the tensor cores must not rise at all. Every other cost may rise by one percent.
+// outside the tensor cores must not rise at all. Every other cost that is checked may rise
+// by one percent.
 func (s stepCost) exceeds(limit stepCost) (what []string) {
 	check := func(name string, got, most, slack int) {
 		if got > most+slack {

@@ -197,8 +197,8 @@ func (q request) config(f *detect.Found) (c table.Config, about []string, err er
 	for _, name := range slices.Sorted(maps.Keys(c.Categories)) {
 		about = append(about, fmt.Sprintf("column %q holds words: one input for each of %d", name, len(c.Categories[name])))
 	}
-	// If the target has only a few different values and all are whole numbers, such as digits, they
-	// are classes. Quantities have fractions or many different values.
+	// A target with many different values is a quantity. If some of the values have fractions,
+	// fewer of them suffice. The values of any other target are classes, as digits are.
 	const fewFractions, fewWhole = 10, 50
 	c.Number = target.Numbers && (!target.Whole && target.Distinct > fewFractions || target.Distinct > fewWhole)
 	switch {

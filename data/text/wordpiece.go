@@ -19,8 +19,8 @@ type WordPieceOptions struct {
 	// MaxChars is the greatest number of characters of a word. Longer words become [UNK]. 0 means
 	// 100.
 	MaxChars int
-	// Special are the tokens that are recognised in text before it is split. Nil means [PAD],
-	// [UNK], [CLS], [SEP] and [MASK], if they are in the vocabulary.
+	// Special are the tokens that are recognised in text before it is split. Nil means those
+	// of [PAD], [UNK], [CLS], [SEP] and [MASK] that are in the vocabulary.
 	Special []string
 }
 

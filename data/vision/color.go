@@ -18,7 +18,7 @@ func ToTensor() Transform {
 	}
 }
 
-// Networks for ImageNet are trained on images that are normalized with these means and standard
+// Networks for ImageNet are trained on images that are normalised with these means and standard
 // deviations of the channels.
 var (
 	ImageNetMean = []float64{0.485, 0.456, 0.406}

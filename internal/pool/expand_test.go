@@ -240,8 +240,8 @@ func TestExpandSwitch(t *testing.T) {
 	panics(t, "has no virtual memory", func() { New(newFake(0), expandable(tiny())) })
 }
 
-// TestExpandHistory reads the history of a pool with pages. The test must be able to compute from
-// its events which pages are mapped.
+// TestExpandHistory reads the history of a pool with pages. From the events in the history,
+// the test must be able to compute which pages are mapped.
 func TestExpandHistory(t *testing.T) {
 	d := newFake(9000)
 	o := expandable(tiny())
