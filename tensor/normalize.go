@@ -383,14 +383,22 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	g = g.Cast(x.dtype)
 	p := normTypes{x: x.dtype, w: typeOrNone(w), rms: f.rms}.programs()
 	plain := normTypes{x: x.dtype, rms: f.rms}.programs()
+	// For batch norm, dx contains two means, which are computed from dw and db. If the rows contain
+	// long channels, the sums of each channel of each instance give all other sums.
+	batch, parts := f.kind == normBatch, f.kind == normRows && (needW || needB) && x.layout.Shape.At(3) >= longChannel
 	outer := []int{0, 3}
-	// for batch norm, dx contains two means, which are computed from dw and db
-	batch := f.kind == normBatch
-	if needW || batch {
+	if parts {
+		outer = []int{3}
+	}
+	if needW || batch || parts && c.Needs(0) {
 		dw = f.fold(s, plain.product, x, outer, present(g, x, mean, rstd))
 	}
-	if needB || batch {
+	if needB || batch || parts && c.Needs(0) && !f.rms {
 		db = f.fold(s, plain.sum, x, outer, []*Tensor{g})
+	}
+	products, sums := dw, db
+	if parts {
+		dw, db = overInstances(dw, needW), overInstances(db, needB)
 	}
 	if !c.Needs(0) {
 		return nil, dw, db
@@ -400,11 +408,8 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	}
 	n := f.count(x)
 	var sum, product *Tensor
-	if batch {
-		sum, product = db, dw
-		if w != nil {
-			sum, product = sum.Mul(w.Cast(sum.dtype)), product.Mul(w.Cast(sum.dtype))
-		}
+	if batch || parts {
+		sum, product = weighted(sums, w, parts), weighted(products, w, parts)
 	} else {
 		product = f.fold(s, p.product, x, f.over(), present(g, w, x, mean, rstd))
 		if !f.rms {
@@ -417,6 +422,33 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	dx = alloc(f.op+".grad", s, x.st.dev, x.dtype, x.layout.Shape)
 	run(f.op, s, p.gradient, dx, present(g, w, x, mean, rstd, sum, product.DivScalar(n)), nil)
 	return dx, dw, db
+}
+
+// longChannel is the number of elements of a channel from which on a norm of rows sums each channel
+// of each instance first. Shorter sums would be about as much work as the elements.
+const longChannel = 16
+
+// overInstances adds the sums of the instances. It returns nil if the result is not wanted.
+func overInstances(sums *Tensor, wanted bool) *Tensor {
+	if !wanted {
+		return nil
+	}
+	return sums.Sum(0, KeepDim)
+}
+
+// weighted multiplies the sums of channels by their weights, if there are any. If parts is true, it
+// then adds the channels of each group. It returns nil if there are no sums.
+func weighted(sums, w *Tensor, parts bool) *Tensor {
+	if sums == nil {
+		return nil
+	}
+	if w != nil {
+		sums = sums.Mul(w.Cast(sums.dtype))
+	}
+	if parts {
+		sums = sums.Sum(2, KeepDim)
+	}
+	return sums
 }
 
 // composed computes the gradients with tensor ops, so that they can be differentiated. It computes
