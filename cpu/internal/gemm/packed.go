@@ -32,7 +32,6 @@ type job[E factor, T float] struct {
 	block          int
 	m0, n0, k0     int // first indices of the current group
 	mg, ng, kg     int
-	repackB        bool
 	panelsA        int // number of panels of A in the group
 	panelsB        int
 	perPackA       int // number of panels of A in a packing task
