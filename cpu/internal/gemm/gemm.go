@@ -53,7 +53,7 @@ package gemm
 import "fmt"
 
 // Parallel calls f(0) … f(n-1), in any order and on any number of goroutines, and returns when all
-// calls have returned.
+// calls have returned. n may be 0.
 type Parallel func(n int, f func(i int))
 
 // Serial is a [Parallel] that uses only the calling goroutine.
