@@ -56,8 +56,8 @@ type Optimizer interface {
 	Step()
 }
 
-// A Skipper is an Optimizer that can skip a step depending on a number on the device. For an
-// optimizer that is no Skipper, [GradScaler.Step] reads four bytes, and waits for the device.
+// A Skipper is an Optimizer that can skip a step depending on a number on the device. For any other
+// optimizer, [GradScaler.Step] waits for the device and reads the number, which has four bytes.
 type Skipper interface {
 	// StepUnless does the same as Step if foundInf, a tensor with one float32, is 0. Otherwise it
 	// changes nothing, not even the number of steps. foundInf belongs to the root scope, or in a
@@ -127,8 +127,8 @@ func BackoffFactor(v float64) Option { return func(s *settings) { s.backoff = v 
 // is 2000.
 func GrowthInterval(n int) Option { return func(s *settings) { s.interval = n } }
 
-// Enabled sets whether the scaler scales. With Enabled(false) it only calls the optimizer's Step,
-// so that a program can train with and without float16.
+// Enabled sets whether the scaler scales. With Enabled(false) it only calls the optimizer's Step.
+// A program can therefore use the same code to train with and without float16.
 func Enabled(on bool) Option { return func(s *settings) { s.off = !on } }
 
 // Floor sets the lowest scale. The default is 0, which means no limit, as in torch. Without a

@@ -11,10 +11,10 @@ import (
 )
 
 // attentionGradTask computes the gradient of attention by blocks of queries and keys. The blocks of
-// queries that use the same head of keys are divided into parts. The workers share the parts. A
-// part computes the gradients of its queries, and a partial sum of the gradients of keys and
-// values. If a head has several parts, these sums are kept in memory and added in order at the end.
-// Blocks and parts depend only on the shapes.
+// queries that use the same head of keys are divided into parts, which are distributed among the
+// workers. A part computes the gradients of its queries, and a partial sum of the gradients of keys
+// and values. If a head has several parts, these sums are kept in memory and added in order at the
+// end. Blocks and parts depend only on the shapes.
 type attentionGradTask struct {
 	attentionBlocks
 	o          *device.AttentionGrad

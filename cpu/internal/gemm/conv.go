@@ -129,7 +129,7 @@ const (
 	sharedColumns = 1 << 19
 	// number of tasks that pack the shared columns of a unit; each copies the input that it reads
 	shareSplit = 4
-	// greatest number of tasks, each for other rows, that read the same shared columns
+	// greatest number of tasks that read the same shared columns, each for different rows
 	finestSplit = 16
 )
 
@@ -254,8 +254,8 @@ func (j *columns) pack(i int) {
 	}
 }
 
-// run is a range of n places of a panel whose results are contiguous. The first place is column
-// lane of the panel, and its result has the given index.
+// run is a range of n places of a panel whose results are contiguous. lane is the number of the
+// first place's column in the panel, and index is the index of its result.
 type run struct{ lane, n, index int }
 
 // columnLocal is the temporary memory of one task.

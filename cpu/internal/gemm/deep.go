@@ -2,7 +2,7 @@ package gemm
 
 const (
 	deepBlocks = 2  // least number of blocks of k for which a product's tasks divide k
-	deepTasks  = 16 // a product that has at least this many tasks otherwise does not divide k
+	deepTasks  = 16 // if a product has at least this many tasks anyway, they do not divide k
 )
 
 // deep computes a product in tasks that divide k as well as the rows or the columns. Each task thus

@@ -109,7 +109,7 @@ func (kern *kernel[E, T]) blockOf(k int) int {
 
 // packed computes a product with the blocked algorithm. It loops over groups of m, k and n. For
 // each group it packs the panels of A and B in parallel, and then computes the tiles of C in
-// parallel. Groups of n share the panels of A.
+// parallel. All groups of n use the same packed panels of A.
 func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c *result[T]) {
 	j := pool.get()
 	defer pool.put(j)

@@ -20,7 +20,7 @@ const (
 )
 
 // chooseTogether decides how many vectors of columns the loop goes down together. Each vector needs
-// an accumulator. The other values occupy up to busy vector registers.
+// an accumulator. busy is the greatest number of vector registers that the other values occupy.
 func (c *compiler) chooseTogether(busy int) {
 	if c.columns() && len(c.Steps) <= shortStepCount {
 		c.together = max(1, min(mostTogether, c.registers-busy))
