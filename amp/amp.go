@@ -60,8 +60,8 @@ type Optimizer interface {
 // optimizer, [GradScaler.Step] waits for the device and reads the number, which has four bytes.
 type Skipper interface {
 	// StepUnless does the same as Step if foundInf, a tensor with one float32, is 0. Otherwise it
-	// changes nothing, not even the number of steps. foundInf belongs to the root scope, or in a
-	// capture to the graph's scope.
+	// changes nothing, not even the number of steps. In a capture, foundInf belongs to the graph's
+	// scope. Otherwise it belongs to the root scope.
 	StepUnless(foundInf *tensor.Tensor)
 }
 
@@ -308,7 +308,7 @@ func (g *GradScaler) Step(opt Optimizer) {
 		misuse(op, "the optimizer was stepped already since the last update", "call Update after each Step")
 	case ready:
 		g.unscale(op, opt, st)
-		st.stage = unscaled // even if the optimizer's Step then fails
+		st.stage = unscaled // this remains true if the optimizer's Step fails
 	}
 	if len(st.foundInf) == 0 {
 		delete(g.optimizers, opt) // as if the iteration had not begun

@@ -202,7 +202,7 @@ var blendFormulas = [5]*formula{1: same, 2: times, 4: {e: expr.X(0).Mul(expr.X(1
 const mostTerms = 3
 
 // These are the forms of formulas for a gradient's sum. X(0) is the sum so far, except in the first
-// form. Rows, each with its weight if there are weights, follow.
+// form. The other operands are rows. If there are weights, each row is followed by its weight.
 const (
 	beginSum    = iota // a sum that begins with 0
 	continueSum        // X(0) plus terms, added one after the other

@@ -456,9 +456,9 @@ func (b *binding) runLoop(lo, hi int) {
 	b.end(r)
 }
 
-// appendJumps appends a distance in bytes for each dimension. It is the distance from the first
-// element of a unit to the first element of the next unit, if the next unit is one step further in
-// this dimension.
+// appendJumps appends a distance in bytes for each dimension. The distance for a dimension applies
+// if the next unit is one step further in this dimension. It leads from the first element of a unit
+// to the first element of the next unit.
 func (b *binding) appendJumps(jumps []int, a *access) []int {
 	n, back := len(jumps), 0
 	jumps = slices.Grow(jumps, b.rank)[:n+b.rank]

@@ -35,8 +35,8 @@ var tiles = []tile{
 	{"AVX512BF16", "uint16", 64, 14, 16},
 }
 
-// size returns the size in bytes of a vector's lane. A lane holds one sum, or the elements that one
-// step multiplies for it.
+// size returns the size in bytes of a vector's lane. A lane holds one sum, or the elements whose
+// products one step adds to a sum.
 func (t tile) size() int { return map[string]int{"float32": 4, "float64": 8, "uint16": 4}[t.typ] }
 
 // pairs reports whether a lane holds two elements that are neighbours along k.

@@ -6,7 +6,7 @@ import "sync"
 // never write the matrix of columns (im2col) to memory as a whole: they pack panels of columns from
 // the input when they need them. x is [N, Channels, In…], w [Outputs, Channels/Groups, Kernel…], y
 // [N, Outputs, Out…], all contiguous. With fewer than three spatial dimensions, the leading sizes
-// are 1. For a given variant, the order of sums depends only on these fields.
+// are 1. For a given variant, the order of sums depends only on the fields of Conv.
 type Conv struct {
 	N, Groups, Channels, Outputs int
 	// Before is the number of zeros before the first element. The other fields determine the number

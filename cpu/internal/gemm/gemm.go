@@ -218,8 +218,8 @@ const (
 	// elements in the result, and tiledDepth elements along k. For smaller products, packing B
 	// takes too long.
 	tiledRows, tiledResult, tiledDepth = 4, 128, 16
-	// A product by tiles is turned, that is, computed as Cᵀ = Bᵀ·Aᵀ, if A has at most turnedRows
-	// rows, and B has at least turnedRatio times as many columns as A has rows.
+	// A product by tiles is turned if A has at most turnedRows rows, and B has at least turnedRatio
+	// times as many columns as A has rows. Turned means that Cᵀ = Bᵀ·Aᵀ is computed instead.
 	turnedRows, turnedRatio = 32, 4
 	// A factor of bfloat16 with this number of elements no longer stays in the second-level cache.
 	// Reading a smaller one in another order gains nothing.

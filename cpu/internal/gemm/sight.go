@@ -71,8 +71,8 @@ type division struct {
 }
 
 // divide divides the places into units. The number of places in a unit is at most about want. If a
-// unit consists of whole images, divide chooses the number of images with the least cost, among
-// those numbers that give about want/4 to want places.
+// unit consists of whole images, divide tries the numbers of images that give about want/4 to want
+// places. It chooses the number with the least cost.
 func (s *windowGrid) divide(want int, cost func(images, units int) int) (d division) {
 	whole := size(s.places)
 	d.parts = 1

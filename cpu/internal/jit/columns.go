@@ -46,8 +46,9 @@ func (c *compiler) columnsTogether(vectors int) {
 
 // column writes the loop over the rows of some vectors of columns, and the stores of the combined
 // values. The list strides in memory has three groups of distances, and then the number of rows.
-// The groups lead from one row of results to the next, from one row of operands to the next, and
-// back to the first row of operands.
+// The distances of the first group lead from one row of results to the next. Those of the second
+// group lead from one row of operands to the next, and those of the third group lead back to the
+// first row of operands.
 func (c *compiler) column(tail bool, vectors int) {
 	c.tail = tail
 	c.beginFold()
