@@ -373,7 +373,7 @@ func Latest(dir string) (string, error) {
 	return files[len(files)-1].Path, nil
 }
 
-// names lists the files in a directory whose names are those of checkpoints, in the order of their
+// names lists the files in a directory that are named like checkpoints, in the order of their
 // steps. A file may be a symbolic link.
 func names(dir string) ([]Entry, error) {
 	list, err := os.ReadDir(dir)

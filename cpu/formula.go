@@ -191,7 +191,7 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 	r.strides = append(r.strides, w.size)
 	combine := combiner(k, w.t)
 	start := 0
-	if w.cols/maxBlock >= 8*n { // calls for each row are fewer than calls for each block
+	if w.cols/maxBlock >= 8*n { // a call for each row means fewer calls than one for each block
 		start = w.foldBlocks(code, pl, r, combine, dst, n, ins)
 	}
 	for c := start; c < w.cols; c += maxBlock {

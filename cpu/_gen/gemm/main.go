@@ -240,8 +240,8 @@ func micro(c *ctx, h int) {
 	ldb3 := c.GP64()
 	c.LEAQ(operand.Mem{Base: ldb, Index: ldb, Scale: 2}, ldb3)
 	// Long panels come from the second-level cache or from memory, so the loop prefetches what
-	// later steps read. Prefetches past the end of a short panel would cost more than they save, so
-	// there the loop prefetches what it reads anyway.
+	// later steps read. Prefetches past the end of a short panel would cost more than they save.
+	// For a short panel, the loop therefore prefetches what it reads anyway.
 	bFar, aAhead := c.GP64(), c.GP64()
 	c.MOVQ(b, bFar)
 	c.XORQ(aAhead, aAhead)

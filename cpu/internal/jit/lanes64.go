@@ -53,8 +53,8 @@ func (l *Loop) has64() bool {
 	return l.Fold != nil && long(l.Fold.Value)
 }
 
-// CanFold reports whether the loop can have its fold. In a loop of four lanes, 64 accumulators of
-// 32 bits would need all registers.
+// CanFold reports whether the loop can compute its fold. In a loop of four lanes, 64 accumulators
+// of 32 bits would need all registers.
 func (l *Loop) CanFold() bool {
 	f := l.Fold
 	if f == nil {
