@@ -56,12 +56,12 @@ type Optimizer interface {
 	Step()
 }
 
-// A Skipper is an Optimizer that can skip a step depending on a number on the device. For an
-// optimizer that is no Skipper, [GradScaler.Step] reads four bytes, and waits for the device.
+// A Skipper is an Optimizer that can skip a step depending on a number on the device. For any other
+// optimizer, [GradScaler.Step] waits for the device and reads the number, which has four bytes.
 type Skipper interface {
 	// StepUnless does the same as Step if foundInf, a tensor with one float32, is 0. Otherwise it
-	// changes nothing, not even the number of steps. foundInf belongs to the root scope, or in a
-	// capture to the graph's scope.
+	// changes nothing, not even the number of steps. In a capture, foundInf belongs to the graph's
+	// scope. Otherwise it belongs to the root scope.
 	StepUnless(foundInf *tensor.Tensor)
 }
 
@@ -127,8 +127,8 @@ func BackoffFactor(v float64) Option { return func(s *settings) { s.backoff = v 
 // is 2000.
 func GrowthInterval(n int) Option { return func(s *settings) { s.interval = n } }
 
-// Enabled sets whether the scaler scales. With Enabled(false) it only calls the optimizer's Step,
-// so that a program can train with and without float16.
+// Enabled sets whether the scaler scales. With Enabled(false) it only calls the optimizer's Step.
+// A program can therefore use the same code to train with and without float16.
 func Enabled(on bool) Option { return func(s *settings) { s.off = !on } }
 
 // Floor sets the lowest scale. The default is 0, which means no limit, as in torch. Without a
@@ -308,7 +308,7 @@ func (g *GradScaler) Step(opt Optimizer) {
 		misuse(op, "the optimizer was stepped already since the last update", "call Update after each Step")
 	case ready:
 		g.unscale(op, opt, st)
-		st.stage = unscaled // even if the optimizer's Step then fails
+		st.stage = unscaled // this remains true if the optimizer's Step fails
 	}
 	if len(st.foundInf) == 0 {
 		delete(g.optimizers, opt) // as if the iteration had not begun

@@ -71,8 +71,8 @@ func (g *GradScaler) learn(graph *tensor.Graph, all *tensor.Tensor) {
 		return
 	}
 	told := graph.Scope().On(all.Device()).Typed(all.Type()).Empty(1).Copy(all.Detach().Reshape(1))
-	// This check gives the warnings about earlier replays before the new replay is queued, and not
-	// while it is being queued.
+	// This check runs before a replay is queued. It processes the reports of earlier replays, so
+	// their warnings do not come while the new replay is being queued.
 	graph.Check(func() error { return tensor.Try(func() { g.watch.catchUp(&g.settings, late) }) })
 	graph.Then(func() { g.watch.coming = append(g.watch.coming, told.ItemLater()) })
 }

@@ -32,8 +32,8 @@ func (p *scaled) trainStep(s *tensor.Scope, amp, withV bool) {
 }
 
 // A capture contains several steps of one optimizer, with updates of an average between them. The
-// scalars change from step to step within a replay. With a scaler, a combination of steps is valid
-// only if the device can choose their scalars.
+// scalars change from step to step within a replay. With a scaler, the device decides which steps
+// are made. Several steps can then be captured only if the device can also choose their scalars.
 func TestCapturedSeveralSteps(t *testing.T) {
 	for _, c := range []struct {
 		rule string
@@ -179,7 +179,7 @@ func TestCapturedSomeParameters(t *testing.T) {
 
 // A capture may allocate tensors for the optimizer's state. Until the first step, they do not
 // count as state, and a checkpoint does not contain them. The first step, replayed or eager, uses
-// the learning rate of its own time.
+// the learning rate that is set when it runs.
 func TestStateOfCapture(t *testing.T) {
 	for _, rule := range []string{"SGD", "Rprop", "AdamW", "ASGD", "NAdam"} {
 		for _, load := range []bool{false, true} {

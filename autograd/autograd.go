@@ -11,16 +11,16 @@
 //     with finite differences.
 //   - [Checkpoint], [SaveOnCPU] and [Accumulate] trade time for memory.
 //
-// The functions of the second group call the given function with leaves that stand for the inputs
-// and share their memory. So the inputs keep their gradients and graphs, and the results have no
-// graph. The function's intermediate tensors are freed when it returns. Results belong to the
-// youngest scope of the inputs.
+// [VJP], [JVP], [HVP], [Jacobian] and [Hessian] call the given function with leaves that stand for
+// the inputs and share their memory. So the inputs keep their gradients and graphs, and the results
+// have no graph. The function's intermediate tensors are freed when it returns. Results belong to
+// the youngest scope of the inputs.
 //
 // Inputs of integer or bool type are passed on and have no derivative. If the result does not
 // depend on an input, the derivative with respect to it is zero.
 //
 // Second derivatives need ops whose gradients can be differentiated. All ops of package tensor have
-// such gradients, and so has each [Func] that is not OnceDifferentiable.
+// such gradients. A [Func] has them unless it is OnceDifferentiable.
 //
 // Misuse panics with a *[tensor.Error], as tensor expressions do. A panic of the given function
 // passes through. [Check] returns an error, because its purpose is to find a wrong gradient.

@@ -51,7 +51,7 @@ func point(s *tensor.Scope) (in, v []*tt) {
 		[]*tt{s.From([]float64{1, 2, 3}), s.From([]float64{1, 0, -1, 2, 0.5, 0}, 2, 3)}
 }
 
-// wide returns e^(w·sin x) times the first two elements of x, where in holds x and w.
+// wide returns e^(w·sin x) times the first two elements of x. The slice in holds x and w.
 func wide(in []*tt) *tt {
 	x, w := in[0], in[1]
 	return w.MatMul(x.Sin()).Exp().Mul(x.Narrow(0, 0, 2))
@@ -192,8 +192,8 @@ func TestGrad(t *testing.T) {
 	})
 }
 
-// scaled returns a function that computes x³·k. Its VJP uses the argument by in place of k, so the
-// gradient is right only if by equals k.
+// scaled returns a function that computes x³·k. Its VJP uses the second argument instead of k. The
+// gradient is therefore right only if the two arguments are equal.
 func scaled(k, by float64) *autograd.Func {
 	return &autograd.Func{Name: "scaled",
 		Forward: func(c *tensor.Context, in []*tt) *tt { c.Save(in[0]); return in[0].PowScalar(3).MulScalar(k) },
@@ -298,9 +298,9 @@ func TestOnceDifferentiable(t *testing.T) {
 	})
 }
 
-// TestFuncGradientIsSummed tests functions that return a gradient of another shape than their
-// operand. If the operand was broadcast to this shape, the gradient is summed to the operand's
-// shape, as in PyTorch. Any other wrong shape is an error.
+// TestFuncGradientIsSummed tests functions that return a gradient whose shape differs from the
+// operand's. If the operand was broadcast to the gradient's shape, the gradient is summed to the
+// operand's shape, as in PyTorch. Any other wrong shape is an error.
 func TestFuncGradientIsSummed(t *testing.T) {
 	scale := func(back func(g, x *tensor.Tensor) *tensor.Tensor) *autograd.Func {
 		return &autograd.Func{Name: "scale",

@@ -14,8 +14,8 @@ import (
 // CheckOptions configures [Check]. The zero value has torch's defaults.
 type CheckOptions struct {
 	Eps float64 // half the distance between the two points of a difference; 0 means 1e-6
-	// A gradient and the difference may differ by Atol + Rtol·|difference|. If both are 0, they are
-	// 1e-5 and 1e-3.
+	// A gradient and the central difference may differ by Atol + Rtol·|difference|. If Atol and
+	// Rtol are both 0, Check uses 1e-5 and 1e-3.
 	Atol, Rtol float64
 	// also check the derivatives of the gradients: torch.autograd.gradgradcheck
 	SecondOrder bool
@@ -140,8 +140,8 @@ func compare(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor,
 			values[k] = x.Floats()
 		}
 	}
-	// eval calls f with leaves that hold values, the current elements of the inputs. Then it calls
-	// use with the leaves and the result.
+	// eval calls f with leaves whose elements are those in values. Then it calls use with the
+	// leaves and the result.
 	eval := func(use func(wanted []*tensor.Tensor, y *tensor.Tensor)) {
 		withLeaves("check", inputs, func(leaves, _ []*tensor.Tensor) []*tensor.Tensor {
 			var wanted []*tensor.Tensor

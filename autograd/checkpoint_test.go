@@ -508,9 +508,9 @@ func TestCheckpointPeak(t *testing.T) {
 }
 
 // TestCheckpointDrawsConcurrently calls Checkpoint on several goroutines, which draw from one
-// generator, also after the scope of the generator has ended. The generator only advances, so no
-// goroutine draws a number that another has drawn. Backward must use the numbers that the forward
-// pass drew.
+// generator. They also draw after the scope of the generator has ended. The generator only
+// advances, so no goroutine draws a number that another has drawn. Backward must use the numbers
+// that the forward pass drew.
 func TestCheckpointDrawsConcurrently(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		const n, rounds, each = 4, 8, 3 * 64

@@ -282,10 +282,10 @@ type Loaded struct {
 	damaged []Entry
 }
 
-// Load reads the newest usable checkpoint. Damaged lists newer checkpoints that Load cannot use,
-// and these stay in place. Later saves overwrite or remove files with damaged contents. Other files
-// may be intact, and stay: those of a newer version of the format, and those that could not be read
-// for lack of permission or memory. If there is no usable checkpoint, the error wraps
+// Load reads the newest usable checkpoint. Damaged lists newer checkpoints that Load cannot use.
+// Load does not remove them. Later saves overwrite or remove files with damaged contents, but keep
+// files that may be intact. A file may be intact if its format has a newer version, or if it could
+// not be read for lack of permission or memory. If there is no usable checkpoint, the error wraps
 // [fs.ErrNotExist]. Load follows symbolic links. A dangling link is listed in Damaged and stays.
 func (s *Store) Load() (*Loaded, error) {
 	s.drain()
@@ -373,7 +373,7 @@ func Latest(dir string) (string, error) {
 	return files[len(files)-1].Path, nil
 }
 
-// names lists the files in a directory whose names are those of checkpoints, in the order of their
+// names lists the files in a directory that are named like checkpoints, in the order of their
 // steps. A file may be a symbolic link.
 func names(dir string) ([]Entry, error) {
 	list, err := os.ReadDir(dir)

@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// attentionTask computes attention. The workers share it in units: one unit is a block of queries
-// of one head, with all keys that these queries see. The blocks and the order of additions depend
-// only on the shapes.
+// attentionTask computes attention. Its units are distributed among the workers. A unit is a block
+// of queries of one head, with all keys that these queries see. The blocks and the order of
+// additions depend only on the shapes.
 type attentionTask struct {
 	attentionBlocks
 	o *device.Attention

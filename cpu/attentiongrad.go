@@ -11,10 +11,10 @@ import (
 )
 
 // attentionGradTask computes the gradient of attention by blocks of queries and keys. The blocks of
-// queries that use the same head of keys are divided into parts. The workers share the parts. A
-// part computes the gradients of its queries, and a partial sum of the gradients of keys and
-// values. If a head has several parts, these sums are kept in memory and added in order at the end.
-// Blocks and parts depend only on the shapes.
+// queries that use the same head of keys are divided into parts, which are distributed among the
+// workers. A part computes the gradients of its queries, and a partial sum of the gradients of keys
+// and values. If a head has several parts, these sums are kept in memory and added in order at the
+// end. Blocks and parts depend only on the shapes.
 type attentionGradTask struct {
 	attentionBlocks
 	o          *device.AttentionGrad
@@ -72,8 +72,8 @@ func (d *Device) attentionGrad(o *device.AttentionGrad) error {
 	return nil
 }
 
-// sums returns the memory in which a part sums the gradient d of keys or values, from key firstKey
-// on, and the strides of that memory. If a head has only one part, the memory is that of d itself.
+// sums returns memory and its strides. In this memory a part sums the gradient d of keys or values,
+// from key firstKey on. If a head has only one part, it is the memory of d itself.
 func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, firstKey, n int) (at []float32, row, col int) {
 	if t.parts == 1 {
 		return headRows(d, pair/t.shared, pair%t.shared, firstKey, n), d.Strides.At(2), d.Strides.At(3)

@@ -242,8 +242,9 @@ func (a *access) offset(c *cursor, rank int) int {
 	return off
 }
 
-// next moves c from the end of a run, the elements along the innermost dimension, to the start of
-// the next run. It returns the distance in bytes between the starts of the two runs in access a.
+// next moves c from the end of a run to the start of the next run. A run is the elements along the
+// innermost dimension. The result is the distance in bytes between the starts of the two runs in
+// access a.
 func (b *binding) next(c *cursor, a *access) int {
 	d := 0
 	for k := b.rank - 2; k >= 0; k-- {

@@ -13,7 +13,7 @@ import (
 type blendTask struct {
 	*device.Blend
 	to, of, inner int // sizes of the axis in the result and in the operand, and elements of a row
-	// number of rows with the same position of the axis that a formula computes together
+	// number of rows that a formula computes together; they have the same position of the axis
 	group int
 	tap   [2]blendTap
 	taps  []blendTap // a part of tap
@@ -122,8 +122,8 @@ func (t *blendTask) run(lo, hi int) {
 	}
 }
 
-// blendGroup is a part of n rows that have the same position of the axis. The first of these rows
-// has the index outer in the first dimension, and the part begins at the given column.
+// blendGroup selects n rows that have the same position of the axis, and the same part of each of
+// them. The first row has the index outer in the first dimension. The part begins at column.
 type blendGroup struct{ outer, n, column int }
 
 // row returns the rows of view v at position p of its axis, which has the given size.
@@ -202,7 +202,7 @@ var blendFormulas = [5]*formula{1: same, 2: times, 4: {e: expr.X(0).Mul(expr.X(1
 const mostTerms = 3
 
 // These are the forms of formulas for a gradient's sum. X(0) is the sum so far, except in the first
-// form. Rows, each with its weight if there are weights, follow.
+// form. The other operands are rows. If there are weights, each row is followed by its weight.
 const (
 	beginSum    = iota // a sum that begins with 0
 	continueSum        // X(0) plus terms, added one after the other
@@ -245,7 +245,7 @@ var sumFormulas = func() (list [3][2][mostTerms]*formula) {
 // plus adds two rows.
 var plus = &formula{e: expr.X(0).Add(expr.X(1))}
 
-// blendLines computes units lo to hi-1, where rows have one element.
+// blendLines computes units lo to hi-1. It requires that rows have one element.
 func blendLines[K float32 | float64](t *blendTask, lo, hi int) {
 	lines := t.Out.Shape.At(0)
 	x, out := at[K](pointer(&t.X), lines*t.of), at[K](pointer(&t.Out), lines*t.to)

@@ -39,8 +39,8 @@ func (t *channelTask) gathers() bool {
 	return t.n > 1 && t.inner <= gatherPlane && t.n*t.inner <= gatherLimit
 }
 
-// elements returns the elements of a channel of x. If the channel's planes are not copied, they
-// belong to x. Otherwise they are a copy in buffer k.
+// elements returns the elements of a channel of x. If the worker copies the channel's planes, the
+// result is a copy in buffer k. Otherwise the result is x itself.
 func (c *channelWorker) elements(k int, x []float32, channel int) []float32 {
 	if !c.gathers() {
 		return x
@@ -60,7 +60,8 @@ func (c *channelWorker) elements(k int, x []float32, channel int) []float32 {
 	return to
 }
 
-// put copies the elements from into a channel of x, if the channel's planes were copied out of x.
+// put copies the slice from, which holds a channel's elements, back to x. It does nothing unless
+// the channel's planes were copied out of x.
 func (c *channelWorker) put(x, from []float32, channel int) {
 	if !c.gathers() {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// copyTask copies elements between views of one shape. The elements along one dimension are a run.
-// The workers share pieces of runs. Strides are in bytes.
+// copyTask copies elements between views of one shape. A run is the elements along one dimension.
+// Runs are divided into pieces, which are distributed among the workers. Strides are in bytes.
 type copyTask struct {
 	to, from      unsafe.Pointer
 	size          int

@@ -63,8 +63,8 @@ func (d *Device) losses(o *device.CrossEntropy, bad *atomic.Int64) {
 	})
 }
 
-// picked stores the element of each row of x that the row's target names, in the worker's type. If
-// the target is not a class, it stores 0.
+// picked stores one element of each row of x, in the worker's type. The row's target is the index
+// of this element. If the target is not a class, picked stores 0.
 func (w *rowWorker) picked(targets *device.View, lo, n int, to unsafe.Pointer, x rowOperand) {
 	target, step, cols := element(targets, lo), targets.Strides.At(0)*8, uint64(w.cols)
 	if x.t == dtype.F32 {

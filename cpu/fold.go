@@ -336,8 +336,8 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, startRow, 
 	copy(r.part[to*r.size:], at8(sum, cols*r.size))
 }
 
-// addTile stores the sum of n rows of a tile in acc.sum. The result is a wide row: per partial sums
-// next to each other.
+// addTile stores the sum of n rows of a tile in acc.sum. The result is a wide row: partial sums
+// next to each other, whose number is per.
 func (r *reduction) addTile(w *runner, acc *accumulator, at func(int) int, cols, from, n, per int) {
 	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	wide := per * cols

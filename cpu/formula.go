@@ -160,7 +160,8 @@ func (b *binding) take(a *access, o *rowOperand) {
 }
 
 // fold computes a formula for n rows and combines the values of each row. It stores the results at
-// dst, in the worker's type. If no loop can do both, it first stores the values in space.
+// dst, in the worker's type. If no loop can both compute and combine the values, fold first stores
+// the values in space.
 func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n int, space unsafe.Pointer, ins ...rowOperand) {
 	pl := planFor(f.program(w.t, ins), 0, rawResults)
 	once := uint64(0)
@@ -190,7 +191,7 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 	r.strides = append(r.strides, w.size)
 	combine := combiner(k, w.t)
 	start := 0
-	if w.cols/maxBlock >= 8*n { // calls for each row are fewer than calls for each block
+	if w.cols/maxBlock >= 8*n { // a call for each row means fewer calls than one for each block
 		start = w.foldBlocks(code, pl, r, combine, dst, n, ins)
 	}
 	for c := start; c < w.cols; c += maxBlock {

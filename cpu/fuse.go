@@ -19,7 +19,7 @@ import (
 // If a plan is a single loop, it can also run on the operands' own memory, and compute many rows in
 // one call (see [binding.chooseLoop]).
 
-// fusedBody holds the loops as which the body of a plan runs.
+// fusedBody holds the loops that compute the body of a plan.
 type fusedBody struct {
 	// whole is the loop that computes the whole body; nil if the body has several steps
 	whole *jit.Loop
@@ -70,8 +70,8 @@ var madeByAMD = asm.AMD()
 // avx2Only reports whether loops are compiled for AVX2.
 func avx2Only() bool { return asm.Active() == "avx2" }
 
-// counts reports whether c converts the index to a 32-bit integer. A kernel does this, so that the
-// index is not in a loop: a loop with values of 64 bits has fewer lanes.
+// counts reports whether c converts the index to a 32-bit integer. A kernel makes this conversion.
+// In a loop, the 64-bit index would reduce the number of lanes.
 func counts(c expr.Instr, code []expr.Instr) bool {
 	return c.Op == expr.OpCvt && code[c.A].Op == expr.OpIndex && c.Type.Size() == 4 && c.Type.IsInteger() &&
 		code[c.A].Type.Size() == 8
@@ -456,9 +456,9 @@ func (b *binding) runLoop(lo, hi int) {
 	b.end(r)
 }
 
-// appendJumps appends a distance in bytes for each dimension. It is the distance from the first
-// element of a unit to the first element of the next unit, if the next unit is one step further in
-// this dimension.
+// appendJumps appends a distance in bytes for each dimension. The distance for a dimension applies
+// if the next unit is one step further in this dimension. It leads from the first element of a unit
+// to the first element of the next unit.
 func (b *binding) appendJumps(jumps []int, a *access) []int {
 	n, back := len(jumps), 0
 	jumps = slices.Grow(jumps, b.rank)[:n+b.rank]
@@ -477,7 +477,7 @@ func (b *binding) appendJumps(jumps []int, a *access) []int {
 }
 
 // nextUnit moves c from the first element of a unit to that of the next. It returns the dimension
-// in which this is a step forward. To compute c from the number of a unit would need divisions,
+// in which this is a step forward. Computing c from the number of the unit would need divisions,
 // which take as long as a short unit.
 func (b *binding) nextUnit(c *cursor) int {
 	in := b.rank - 1

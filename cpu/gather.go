@@ -173,8 +173,8 @@ type gatherLine struct {
 	wrap              int64
 }
 
-// wrapped returns index i, or i+wrap if i is outside 0 … bound-1. The argument wrap is bound if
-// negative indices count from the end, otherwise 0.
+// wrapped returns index i, or i+wrap if i is outside 0 … bound-1. If negative indices count from
+// the end, the argument wrap equals the argument bound. Otherwise it is 0.
 func wrapped(i, wrap int64, bound uint64) int64 {
 	if uint64(i) >= bound {
 		return i + wrap

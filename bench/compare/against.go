@@ -129,7 +129,7 @@ func (r *run) ratios() {
 	}
 }
 
-// measurePair measures a case in turns with the peer, which may be nil. It reports whether both
+// measurePair measures a case alternately with the peer, which may be nil. It reports whether both
 // sides have measured everything.
 func measurePair(r *run, p *peer, c pairCase) bool {
 	r.peer, r.Theirs = p, map[string]*peerResult{}

@@ -23,8 +23,8 @@ func pairRun(dev device.Device, p *peer, c pairCase) (*run, bool) {
 	return r, measurePair(r, p, c)
 }
 
-// All cases run on an emulated GPU, in turns with a peer. The program reports no ratios, because
-// the clocks cannot be compared.
+// All cases run alternately on an emulated GPU and in a peer. The program reports no ratios,
+// because the clocks cannot be compared.
 func TestAgainstOnEmulatedGPU(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=256MiB")
 	if err != nil {

@@ -137,8 +137,8 @@ func charGPT(r *run, home *tensor.Scope, to device.Device, batch int) *train.Pla
 	})
 }
 
-// training measures training steps, ten between two waits for the device. autocast is a 16-bit
-// type, or dtype.Invalid for none.
+// training measures training steps. It waits for the device after every ten steps. autocast is a
+// 16-bit type, or dtype.Invalid for none.
 func training(batch int, autocast dtype.Type, build builder) func(*run) {
 	return func(r *run) {
 		if r.graphs {
@@ -201,8 +201,8 @@ func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 	}
 }
 
-// launching adds 1 to a tensor of one element, a thousand times between two waits for the device.
-// This measures the time that an op takes on the host.
+// launching adds 1 to a tensor of one element. It waits for the device after every thousand
+// additions. This measures the time that an op takes on the host.
 func launching(r *run) {
 	tensor.Do(func(data *tensor.Scope) {
 		a, one := data.Zeros(1), data.Ones(1)

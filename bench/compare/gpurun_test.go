@@ -11,8 +11,8 @@ import (
 )
 
 // bundle is a folder like the one that scripts/gpu-bundle makes, but its programs only record
-// their calls. The first call of cuda.test or "compare against" would compile kernels. Here it
-// sleeps for the given number of seconds instead.
+// their calls. The real cuda.test and "compare against" compile kernels in their first call. Here
+// the first call sleeps for the given number of seconds instead.
 type bundle struct {
 	dir string
 	env []string

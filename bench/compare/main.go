@@ -11,7 +11,7 @@
 //
 // -trial makes all sizes small, for a check on an emulated GPU that everything runs.
 //
-// "compare against" measures the parts of a transformer and GPT-2's whole step, in turns with
+// "compare against" measures the parts of a transformer and GPT-2's whole step, alternately with
 // COMMAND, which runs PyTorch: "python3 torch_against.py cuda:0". Each round gives a ratio. The
 // output contains the median of the ratios, and the minimum time that the GPU's published rates
 // allow. On the CPU it measures the same cases as "compare" alone, and COMMAND is "python3
@@ -81,7 +81,7 @@ type run struct {
 	trial  bool
 	base   int  // number of bytes in use before the case
 	graphs bool // whether training steps are captured and replayed, as in train.Fit
-	rounds int  // number of rounds, after each of which the peer measures; 0 means 1
+	rounds int  // number of rounds; 0 means 1. The peer measures after each round
 	peer   *peer
 	*row
 }

@@ -2,8 +2,8 @@ package main
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// ordering measures ten calls of f without gradients between two waits for the device. operands
-// makes the operands of f. The rate is in millions of elements per second.
+// ordering measures calls of f without gradients. It waits for the device after every ten calls.
+// operands makes the operands of f. The rate is in millions of elements per second.
 func ordering(n, small int, operands func(s *tensor.Scope, n int) []*tensor.Tensor, f func(x []*tensor.Tensor)) func(*run) {
 	return func(r *run) {
 		n := r.n(n, small)

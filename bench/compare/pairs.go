@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A pairCase is a case that is measured in turns with PyTorch. Its pieces are the work that every
-// implementation must do, at full size.
+// A pairCase is a case that is measured alternately with PyTorch. Its pieces are the work that
+// every implementation must do, at full size.
 type pairCase struct {
 	benchCase
 	pieces []piece

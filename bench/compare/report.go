@@ -203,8 +203,8 @@ func tail(b []byte, n int) []string {
 	return lines
 }
 
-// print prints as many failures as fit on the terminal, then the steps, and then the verdicts.
-// Those about promises come last.
+// print prints as many failures as fit on the terminal, then the steps, and then the verdicts. The
+// verdicts about promises come last.
 func (r *results) print() {
 	var end strings.Builder
 	broken := 0

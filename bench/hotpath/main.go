@@ -1,6 +1,6 @@
 // Command hotpath compares the cost of single ops in two builds of itself. Ops on small tensors
-// show the overhead around the kernels, and larger tensors are measured too. Both builds run in
-// turns, so that other load on the machine affects both.
+// show the overhead around the kernels, and larger tensors are measured too. The two builds run
+// alternately, so that other load on the machine affects both.
 //
 //	go build -o new ./bench/hotpath
 //	(in the tree before the change) go build -o old ./bench/hotpath

@@ -193,8 +193,9 @@ func list() {
 	}
 }
 
-// batch returns how many calls of the case share a scope: 16 calls with up to 1K elements, and four
-// with up to 1M elements, since these cost less than a millisecond.
+// batch returns how many calls of the case share a scope. That is 16 for calls with up to 1K
+// elements, and four for calls with up to 1M elements, because these calls take less than a
+// millisecond. Each larger call has a scope of its own.
 func (c *bench) batch(size byte) int {
 	elements := 0
 	for _, o := range operands(c.in, size) {

@@ -1,7 +1,7 @@
 // Command optimizers times optimizer steps on the CPU for bench/optimizers/compare.py, which also
 // times PyTorch's optimizers and prints ratios. It reads lines with the names of an optimizer and
 // of a set of parameters ("adamw small"), and answers with the seconds of one step. This lets
-// compare.py measure the two libraries in turns, so that other load on the machine affects both.
+// compare.py measure the two libraries alternately, so that other load on the machine affects both.
 package main
 
 import (

@@ -5,8 +5,9 @@
 //	go -C bench/peers run . [-rounds 9] [-seconds 0.2]
 //
 // The step trains a perceptron of 64, 128 and 10 features on a batch of 64, with Adam. GoMLX uses
-// its backend in pure Go. gonum has only the product, of two matrices of 1024 by 1024. For each
-// library, the command prints the median ratio of its time to ours. Above 1, ours is faster.
+// its backend in pure Go. The product is that of two matrices of 1024 by 1024. gonum is measured
+// only with the product. For each library, the command prints the median ratio of its time to ours.
+// If the ratio is above 1, ours is faster.
 package main
 
 import (

@@ -1,5 +1,5 @@
 // Command ranks compares training on several ranks of the CPU with training on one device with the
-// same number of workers, in turns.
+// same number of workers. It measures the two alternately.
 //
 //	go run ./bench/ranks [-rounds 31] [-world 2]
 //

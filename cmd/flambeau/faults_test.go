@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// The command train runs many times, and in each run another system call that writes --out fails.
+// The command train runs many times. In each run, a different one of the system calls that write
+// --out fails.
 // The error must name the file, an older file must stay complete, and no other file may remain in
 // the directory.
 func TestEachCallOfOutFails(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/fulldisk"
 )
 
-// If the disk is full, train still prints its results. One error names each file that could not be
-// written, and the files that remain.
+// If the disk is full, train still prints its results. A single error names all files that could
+// not be written, and says what remains.
 func TestTrainOnAFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

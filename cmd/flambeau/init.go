@@ -77,10 +77,10 @@ func (n *network) head() (name string, layer *nn.Linear) {
 	return name, layer
 }
 
-// otherOutputs compares the last layer in a state dict with the network's. If their outputs differ,
-// it describes those in the state dict. Otherwise it returns "". It also returns "" if the layers
-// have different input sizes, because they then belong to different models. old is the card of the
-// state dict, and may be nil.
+// otherOutputs compares the last layer in a state dict with the network's last layer. If their
+// outputs differ, it describes the outputs of the layer in the state dict. Otherwise it returns "".
+// It also returns "" if the layers have different input sizes, because they then belong to
+// different models. old is the card of the state dict, and may be nil.
 func otherOutputs(sd map[string]*tensor.Tensor, old *card, name string, n *network) string {
 	_, l := n.head()
 	weight, bias := sd[name+".weight"], sd[name+".bias"]

@@ -33,8 +33,8 @@ type source struct {
 	// test.
 	text *corpus
 
-	// content returns the bytes that identify sample i of train, for the type trained. It must be
-	// called before prepare changes train.
+	// content returns the bytes by which a value of type trained identifies sample i of train. It
+	// must be called before prepare changes train.
 	content func(i int) ([]byte, error)
 }
 

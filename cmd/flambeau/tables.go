@@ -51,7 +51,8 @@ type regression struct {
 	Std  float64 `json:"std"`
 }
 
-// table returns how to read tables for the card's model, without the target.
+// table returns the settings for reading the inputs of the card's model from a table. They name no
+// target.
 func (c *card) table() table.Config {
 	return table.Config{Columns: c.Columns, Categories: c.Words, Missing: missingKinds[c.Missing], Fill: c.Fill}
 }
@@ -197,8 +198,9 @@ func (q request) config(f *detect.Found) (c table.Config, about []string, err er
 	for _, name := range slices.Sorted(maps.Keys(c.Categories)) {
 		about = append(about, fmt.Sprintf("column %q holds words: one input for each of %d", name, len(c.Categories[name])))
 	}
-	// A target with many different values is a quantity. If some of the values have fractions,
-	// fewer of them suffice. The values of any other target are classes, as digits are.
+	// A target with more than fewWhole different values is a quantity. If some of the values are
+	// not whole numbers, more than fewFractions different values suffice. The values of any other
+	// target are classes, as digits are.
 	const fewFractions, fewWhole = 10, 50
 	c.Number = target.Numbers && (!target.Whole && target.Distinct > fewFractions || target.Distinct > fewWhole)
 	switch {

@@ -89,7 +89,7 @@ type upperFactor[T Float] struct {
 	c        [block]T   // the negative of elements of a column of U
 }
 
-// factor computes rows lo to hi, in all columns.
+// factor computes rows lo to hi-1, in all columns.
 func (f *upperFactor[T]) factor(par Parallel, lo, hi int) (minor int) {
 	if hi-lo <= block {
 		return f.rows(lo, hi)
@@ -110,7 +110,7 @@ func (f *upperFactor[T]) factor(par Parallel, lo, hi int) (minor int) {
 	return f.factor(par, h, hi)
 }
 
-// rows computes rows lo to hi, each from the rows before it.
+// rows computes rows lo to hi-1, each from the rows before it.
 func (f *upperFactor[T]) rows(lo, hi int) (minor int) {
 	u, c := f.u, f.c[:]
 	width := u.stride - lo

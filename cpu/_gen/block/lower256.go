@@ -27,9 +27,9 @@ func round256(mode uint64, i func(c *bc, p, a, o operand.Op)) lowering {
 	}}
 }
 
-// truth converts a vector of truth values. Lanes of all ones become 1, and lanes of all zeros
-// become 0. If invert is true, it is the reverse. If the lanes of m have 64 bits, the result is a
-// register of four 32-bit lanes.
+// truth converts a vector of truth values to numbers. Lanes of all ones become 1, and lanes of all
+// zeros become 0. If invert is true, lanes of all ones become 0, and lanes of all zeros become 1.
+// If the lanes of m have 64 bits, the result is a register of four 32-bit lanes.
 func (c *ctx) truth(m reg.VecVirtual, invert bool, one reg.VecVirtual) reg.VecVirtual {
 	o := m
 	if c.lanes == 4 {

@@ -13,8 +13,8 @@ import (
 
 // Products of bfloat16 use VDPBF16PS. Neither avo nor Go's assembler knows this instruction. The
 // encoding of VPDPWSSD (VNNI) differs from it only in the prefix. The generator therefore emits
-// VPDPWSSD as a placeholder. When registers are allocated, [dotInstructions] replaces it by the
-// bytes of VDPBF16PS.
+// VPDPWSSD as a placeholder. After avo has allocated the registers, [dotInstructions] replaces the
+// placeholder by the bytes of VDPBF16PS.
 
 var placeholder = regexp.MustCompile(`(?m)^\tVPDPWSSD +Z(\d+), Z(\d+), Z(\d+)$`)
 

@@ -61,8 +61,8 @@ func directs(dir string) {
 // read rowsAhead rows later.
 const rowsAhead = 4
 
-// direct emits the kernel for h rows of A and n vectors of columns of B. If n is at most 2, it
-// neither reads nor writes columns beyond w.
+// direct emits the kernel for h rows of A and n vectors of columns of B. If n is at most 2, the
+// kernel neither reads nor writes columns beyond w.
 func direct(c *ctx, h, n int) {
 	t := c.t
 	width := n * t.bytes / t.size()

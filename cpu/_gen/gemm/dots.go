@@ -123,8 +123,8 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 
 // lanes returns a mask of AVX2 for the first k elements of a vector. It changes k.
 func (c *ctx) lanes(k reg.GPVirtual) reg.VecVirtual {
-	// The table has a vector of ones followed by a vector of zeros. A mask is a load from the table
-	// at an offset between them.
+	// The table has a vector of ones followed by a vector of zeros. A mask is a vector loaded from
+	// the table, from an address k elements before the zeros.
 	if c.window == nil {
 		g := c.StaticGlobal("window")
 		c.DataAttributes(build.RODATA | build.NOPTR)

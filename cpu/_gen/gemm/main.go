@@ -35,8 +35,8 @@ var tiles = []tile{
 	{"AVX512BF16", "uint16", 64, 14, 16},
 }
 
-// size returns the size in bytes of a vector's lane. A lane holds one sum, or the elements that one
-// step multiplies for it.
+// size returns the size in bytes of a vector's lane. A lane holds one sum, or the elements whose
+// products one step adds to a sum.
 func (t tile) size() int { return map[string]int{"float32": 4, "float64": 8, "uint16": 4}[t.typ] }
 
 // pairs reports whether a lane holds two elements that are neighbours along k.
@@ -240,8 +240,8 @@ func micro(c *ctx, h int) {
 	ldb3 := c.GP64()
 	c.LEAQ(operand.Mem{Base: ldb, Index: ldb, Scale: 2}, ldb3)
 	// Long panels come from the second-level cache or from memory, so the loop prefetches what
-	// later steps read. Prefetches past the end of a short panel would cost more than they save, so
-	// there the loop prefetches what it reads anyway.
+	// later steps read. Prefetches past the end of a short panel would cost more than they save.
+	// For a short panel, the loop therefore prefetches what it reads anyway.
 	bFar, aAhead := c.GP64(), c.GP64()
 	c.MOVQ(b, bFar)
 	c.XORQ(aAhead, aAhead)

@@ -74,8 +74,7 @@ func masks(b *build.Context, n int) (k []reg.Register) {
 	return k
 }
 
-// matrices calls f for i = 0 … 15, with the address of element i. The addresses are base plus
-// multiples of apart.
+// matrices calls f for i = 0 … 15, with the address of element i, which is base + i·apart.
 func matrices(b *build.Context, base, apart reg.GPVirtual, f func(i int, m operand.Mem)) {
 	at, apart3 := b.GP64(), b.GP64()
 	b.MOVQ(base, at)

@@ -168,7 +168,7 @@ func winogradSource256(b *build.Context, lanes, positive operand.Mem) {
 	b.RET()
 }
 
-// offset returns the address at plus j times apart, for j < 4.
+// offset returns the address at + j·apart, for j < 4. apart3 holds 3·apart.
 func offset(at, apart, apart3 reg.GPVirtual, j int) operand.Mem {
 	m := operand.Mem{Base: at}
 	switch j {

@@ -359,7 +359,7 @@ func (c *ctx) rotate() {
 }
 
 // substitute emits the kernel of forward substitution. The row that is computed stays in registers.
-// It handles four vectors of columns at a time, then two, then one.
+// The kernel handles four vectors of columns at a time, then two, then one.
 func (c *ctx) substitute() {
 	c.function("substitute", "computes, for first <= i < rows, x[i*ldx+j] = ±(x[i*ldx+j] + Σ a[i*ars+k*acs]*x[k*ldx+j]) / a[i*(ars+acs)] "+
 		"over k < i, for j < n. If unit is not 0, it does not divide. sign is 0 for plus and -0 for minus. first is less than rows, n is a "+

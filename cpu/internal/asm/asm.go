@@ -59,7 +59,8 @@ type function struct {
 // the machine's architecture.
 var variants = append([]variant{{name: "generic", usable: true, k: &generic, philox: philox}}, machineVariants()...)
 
-// current is the variant in use, and active is its kernels. The exported functions call active.
+// current is the variant in use, and active holds its kernels. The exported functions call the
+// kernels in active.
 var (
 	current = best()
 	active  = current.k

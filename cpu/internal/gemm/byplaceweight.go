@@ -4,8 +4,8 @@ import "sync"
 
 // weightByPlace computes the gradient of a convolution's weight for many small images. The gradient
 // of each tap, an element of the convolution's kernel, is a sum of matrix products. There is one
-// product for each place of the result for which the tap reads the input; it sums over images. Both
-// factors are transposed first, to be read in order.
+// product for each place of the result for which the tap reads the input. Each product sums over
+// images. Both factors are first transposed, so that the kernels read them in order.
 type weightByPlace struct {
 	*Conv
 	kern          *kernel32
@@ -79,7 +79,7 @@ func (c *Conv) weightByPlace(par Parallel, dw, x, g []float32) bool {
 	return true
 }
 
-// panel returns the first output channel of panel p, and how many the panel has.
+// panel returns the first output channel of panel p, and the panel's number of output channels.
 func (j *weightByPlace) panel(p int) (row, h int) {
 	row = j.outputs * p / j.panels
 	return row, j.outputs*(p+1)/j.panels - row
@@ -102,8 +102,8 @@ func (j *weightByPlace) pack(i int) {
 	j.packChannels(j.b[i*in*j.images*j.kern.width:], j.x[(i/j.columns*j.channels+c)*in:], j.Channels, in, min(j.kern.width, j.channels-c), j.kern.width, n0, n1)
 }
 
-// packChannels packs h channels of the images n0 to n1-1 as rows of the given width. An image has
-// total channels.
+// packChannels packs h channels of the images n0 to n1-1 as rows of the given width. total is the
+// number of channels of an image.
 func (j *weightByPlace) packChannels(dst, src []float32, total, places, h, width, n0, n1 int) {
 	var rows [64]int
 	for r := range width {
@@ -154,7 +154,7 @@ func (j *weightByPlace) task(i int) {
 }
 
 // storeGradient stores the gradients of the weights for n channels. The sums of one tap are
-// contiguous. Those of the next tap begin distance elements later.
+// contiguous. distance is the number of elements from the sums of one tap to those of the next.
 func (j *weightByPlace) storeGradient(dw, sums []float32, distance, n int) {
 	taps, group := j.taps(), j.win.group
 	if taps == 1 {

@@ -6,7 +6,7 @@ import "sync"
 // never write the matrix of columns (im2col) to memory as a whole: they pack panels of columns from
 // the input when they need them. x is [N, Channels, In…], w [Outputs, Channels/Groups, Kernel…], y
 // [N, Outputs, Out…], all contiguous. With fewer than three spatial dimensions, the leading sizes
-// are 1. For a given variant, the order of sums depends only on these fields.
+// are 1. For a given variant, the order of sums depends only on the fields of Conv.
 type Conv struct {
 	N, Groups, Channels, Outputs int
 	// Before is the number of zeros before the first element. The other fields determine the number
@@ -129,7 +129,7 @@ const (
 	sharedColumns = 1 << 19
 	// number of tasks that pack the shared columns of a unit; each copies the input that it reads
 	shareSplit = 4
-	// greatest number of tasks, each for other rows, that read the same shared columns
+	// greatest number of tasks that read the same shared columns, each for different rows
 	finestSplit = 16
 )
 
@@ -254,8 +254,8 @@ func (j *columns) pack(i int) {
 	}
 }
 
-// run is a range of n places of a panel whose results are contiguous. The first place is column
-// lane of the panel, and its result has the given index.
+// run is a range of n places of a panel whose results are contiguous. lane is the number of the
+// first place's column in the panel, and index is the index of its result.
 type run struct{ lane, n, index int }
 
 // columnLocal is the temporary memory of one task.

@@ -37,7 +37,7 @@ func convCases() (list []Conv) {
 	plane(2, 1, 1, 32, 20, 7, 2, 3)
 	plane(3, 1, 4, 3, 6, 2, 3, 0) // a stride larger than the kernel
 	plane(1, 1, 120, 30, 5, 2, 1, 1)
-	plane(1, 1, 45, 45, 28, 3, 2, 1) // several tasks pack columns that all use
+	plane(1, 1, 45, 45, 28, 3, 2, 1) // several tasks pack columns that all tasks use
 	add(2, 1, 3, 4, [3]int{5, 6, 7}, [3]int{2, 3, 2}, [3]int{1, 2, 1}, [3]int{2, 1, 3}, [3]int{1, 0, 2}, [3]int{2, 1, 1})
 	add(2, 1, 3, 4, [3]int{1, 1, 3000}, [3]int{1, 1, 5}, [3]int{1, 1, 2}, [3]int{1, 1, 3}, [3]int{0, 0, 4}, [3]int{0, 0, 4})
 	add(1, 3, 3, 3, [3]int{4, 9, 9}, [3]int{3, 3, 3}, [3]int{2, 1, 2}, [3]int{1, 2, 1}, [3]int{1, 2, 1}, [3]int{1, 2, 1})
@@ -188,8 +188,8 @@ func TestConvSame(t *testing.T) {
 	}
 }
 
-// TestConvInfinite makes one weight infinite. In the gradient of the input, it may affect only the
-// elements that it is multiplied with. In the result, a zero of the padding times this weight must
+// TestConvInfinite makes one weight infinite. In the gradient of the input, the weight may affect
+// only elements whose sums contain it. In the result, a zero of the padding times this weight must
 // give NaN.
 func TestConvInfinite(t *testing.T) {
 	for _, n := range []int{2, 32} {
@@ -219,7 +219,7 @@ func TestConvInfinite(t *testing.T) {
 }
 
 // TestConvByTilesInfinite makes an element infinite, NaN or huge. It may affect only the results
-// that it is multiplied with, although Winograd's form spreads it to neighbouring results.
+// whose sums contain it, although Winograd's form spreads it to neighbouring results.
 func TestConvByTilesInfinite(t *testing.T) {
 	in, ones := [3]int{1, 22, 22}, [3]int{1, 1, 1}
 	c := Conv{N: 2, Groups: 1, Channels: 36, Outputs: 32, In: in, Kernel: [3]int{1, 3, 3}, Stride: ones, Dilation: ones, Before: [3]int{0, 1, 1}, Out: in}

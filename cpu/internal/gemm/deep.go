@@ -2,12 +2,12 @@ package gemm
 
 const (
 	deepBlocks = 2  // least number of blocks of k for which a product's tasks divide k
-	deepTasks  = 16 // a product that has at least this many tasks otherwise does not divide k
+	deepTasks  = 16 // if a product has at least this many tasks anyway, they do not divide k
 )
 
 // deep computes a product in tasks that divide k as well as the rows or the columns. Each task thus
-// reads its own parts of both factors. The tasks for the first blocks of k add them to C, as the
-// method part does. The sums of each later block are stored in memory of their own. At the end,
+// reads its own parts of both factors. The tasks for the first blocks of k add their sums to C, as
+// the method part does. The sums of each later block are stored in memory of their own. At the end,
 // deep adds these sums to C in the order of k, so the result has the bits that part computes.
 func (d *direct[T]) deep(par Parallel, at part, k int, a, b, c operand[T], accumulate bool) {
 	m, n, block := at.m, at.n, d.kern.blockOf(k)

@@ -19,8 +19,9 @@ type direct[T float] struct {
 	// Kernels for at most half a vector of columns, or nil. Two halves take as long as one vector.
 	half []directKernel[T]
 	row  directKernel[T] // kernel for one row and rowVectors vectors of columns
-	// number of vectors of columns of the kernel row, and of columns up to which packing A would
-	// take about as long as the whole product, if its rows are contiguous
+	// rowVectors is the number of vectors of columns that the kernel row handles. For up to narrow
+	// vectors of columns, packing an A with contiguous rows would take about as long as the whole
+	// product.
 	rowVectors, narrow int
 	// Narrow products with at least tallRows rows may have any B, whose panel each task packs. With
 	// at most flatRows rows, the columns of A may be contiguous instead of its rows. If a number is
@@ -29,8 +30,9 @@ type direct[T float] struct {
 	// If outer is true, an outer product of vectors is computed row by row. Its result is written
 	// in longer parts than those of tiles.
 	outer bool
-	// If the rows of A are a multiple of this number of elements apart, they share the sets of the
-	// first-level cache. A product with several panels of B then packs A. 0 means that none does.
+	// If the distance of A's rows is a multiple of this number of elements, the rows use the same
+	// sets of the first-level cache. A product with several panels of B then packs A. If the number
+	// is 0, no product packs A for this reason.
 	crowded int
 	add     func(dst, a, b []T)
 	jobs    sync.Pool
@@ -104,8 +106,8 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 	return true
 }
 
-// crowds reports whether the rows of A share the sets of the cache. If there are many panels of B,
-// half of the distance matters too.
+// crowds reports whether A must be packed because its rows use the same sets of the cache. If there
+// are many panels of B, this holds also for multiples of half of the distance crowded.
 func (d *direct[T]) crowds(m, n int, many bool, a operand[T]) bool {
 	apart := d.crowded
 	if many {
@@ -225,7 +227,7 @@ func (d *direct[T]) block(at part, k0, kc int, a, b, c *operand[T], accumulate b
 		if w > 2*vector {
 			groups = at.m
 		}
-		h, longer := at.m/groups, at.m%groups // so many groups have one more row than h
+		h, longer := at.m/groups, at.m%groups // rows in a group; number of groups with one row more
 		for i, x := 0, 0; x < groups; x++ {
 			n := h
 			if x < longer {

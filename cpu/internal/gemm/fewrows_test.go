@@ -9,8 +9,8 @@ import (
 )
 
 // TestFewRowsBF16 compares products with few rows with the first rows of a product with many rows.
-// The product with few rows is computed in another way: turned, or with panels packed together. The
-// bits are the same.
+// The product with few rows is computed in another way: as the transposed product, or with panels
+// packed together. The bits must be the same.
 func TestFewRowsBF16(t *testing.T) {
 	if !HasBF16() {
 		t.Log("the processor has no VDPBF16PS: it was NOT tested")
@@ -55,7 +55,7 @@ func fewRows16(t *testing.T, layouts []bool) {
 		for _, m := range []int{tiledRows - 1, tiledRows, 5, 8, 17, turnedRows, turnedRows + 1} {
 			for _, columns := range layouts {
 				if m < tiledRows && len(layouts) > 1 {
-					continue // so few rows are not computed by tiles
+					continue // products with so few rows do not use tiles
 				}
 				w, rs, cs := b, n, 1
 				if columns {
@@ -84,8 +84,8 @@ func fewRows16(t *testing.T, layouts []bool) {
 	}
 }
 
-// TestRowDots compares products of one row with the first row of a product of two rows. Another
-// kernel computes that product. The bits are the same.
+// TestRowDots compares products of one row with the first row of a product of two rows. The two
+// products are computed by different kernels. The bits must be the same.
 func TestRowDots(t *testing.T) {
 	testRowDots(t, F32)
 	testRowDots(t, F64)

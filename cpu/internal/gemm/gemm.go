@@ -31,10 +31,10 @@
 //   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework
 //     for Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that
 //     repeated calls allocate nothing. Panels of bfloat16 hold pairs of neighbours along k. The
-//     tiles of AMX read A in place if its rows are contiguous. If A has few rows, they read B in
-//     place, if its columns are contiguous. With AVX-512 and AVX2, small and narrow products read A
-//     in place, and B too if its rows are contiguous. So do products of up to 256 rows, if the rows
-//     of A are contiguous. The bits are the same.
+//     tiles of AMX read A in place if its rows are contiguous. If A has few rows and the columns of
+//     B are contiguous, they read B in place. With AVX-512 and AVX2, small and narrow products read
+//     A in place, and B too if its rows are contiguous. Products of up to 256 rows also do this, if
+//     the rows of A are contiguous. The bits are the same.
 //   - Misuse (a negative size, a slice too short) panics with a message that names the operand.
 //
 // Convolutions of float32 ([Conv]) are products with a matrix of columns (im2col) that is never
@@ -120,7 +120,8 @@ type operand[E any] struct {
 
 func (o operand[E]) transposed() operand[E] { return operand[E]{o.data, o.cs, o.rs} }
 
-// last returns the last matrix of a batch whose matrices are apart elements apart.
+// last returns the last matrix of a batch. apart is the distance in elements between neighbouring
+// matrices.
 func (o operand[E]) last(batch, apart int) operand[E] {
 	o.data = o.data[min((batch-1)*apart, len(o.data)):]
 	return o
@@ -208,7 +209,7 @@ func multiplyBatch[E factor, T float](par Parallel, pool *pool[E, T], kern *kern
 const (
 	plainWork = 64 // up to this number of multiplications, packing takes longer than it saves
 	// From this number of multiplications on, several goroutines are faster than one. One core
-	// needs some microseconds for so many.
+	// needs some microseconds for this number.
 	parallelWork = 250000
 	// number of rows of A up to which a product is computed as dot products, if A and B are
 	// contiguous along k
@@ -217,8 +218,8 @@ const (
 	// elements in the result, and tiledDepth elements along k. For smaller products, packing B
 	// takes too long.
 	tiledRows, tiledResult, tiledDepth = 4, 128, 16
-	// A product by tiles is turned if A has at most turnedRows rows, and B at least turnedRatio
-	// times as many columns.
+	// A product by tiles is turned if A has at most turnedRows rows, and B has at least turnedRatio
+	// times as many columns as A has rows. Turned means that Cᵀ = Bᵀ·Aᵀ is computed instead.
 	turnedRows, turnedRatio = 32, 4
 	// A factor of bfloat16 with this number of elements no longer stays in the second-level cache.
 	// Reading a smaller one in another order gains nothing.

@@ -47,12 +47,12 @@ const (
 	int8Step  = 64 // the length of the rows of A is rounded up to a multiple of this
 	// greatest length of a block of k; a panel of B of this length stays in the first-level cache
 	int8Block = 1024
-	// number of rows of C in a task; a block of A with so many rows stays in the second-level cache
+	// number of rows of C in a task; a block of this many rows of A stays in the second-level cache
 	int8Rows = 512
 	int8Cols = 256 // number of columns of C in a task
 	int8Task = 1 << 22
-	// If rows of A are a multiple of so many bytes apart, they share the sets of the first-level
-	// cache, so they are packed.
+	// If the distance of A's rows is a multiple of this number of bytes, the rows use the same sets
+	// of the first-level cache. They are then packed.
 	crowdedInt8 = 2048
 	int8Height  = 12 // greatest number of rows that a kernel computes at once
 	// A product with fewer multiplications runs on the calling goroutine.
@@ -140,7 +140,7 @@ func (j *int8Job) run(par Parallel) {
 	}
 	j.rows, j.cols = min(int8Rows, j.m), min(int8Cols, ceil(j.n, int8Width)*int8Width)
 	tasks := minTasks
-	if j.readsRows() { // more tasks pack no more, and the workers finish together
+	if j.readsRows() { // more tasks do not pack more, and the workers end at about the same time
 		tasks *= 4
 	}
 	for ceil(j.m, j.rows)*ceil(j.n, j.cols) < tasks && j.rows*j.cols*j.k > int8Task {
@@ -200,8 +200,8 @@ func (j *int8Job) readsRows() bool {
 }
 
 // takeRows sets l.a to h rows of a block of A. It packs the rows, unless the kernel reads them in
-// place. Packed rows are followed by zeros up to a whole step, and by rows up to a multiple of
-// four.
+// place. Zeros follow each packed row, up to a whole step. Rows of zeros follow the last row, up to
+// a multiple of four rows.
 func (j *int8Job) takeRows(l *int8Local, row, h, k0, kc int) {
 	src := j.a.data[row*j.a.rs+k0*j.a.cs:]
 	if j.kern.inPlace && j.a.cs == 1 {
@@ -275,7 +275,7 @@ func (j *int8Job) packB(dst, src []int8, w, k int) {
 	packQuads(dst, src, j.b.rs, j.b.cs, w, from, k, j.kern.flip)
 }
 
-// packQuads packs quads of B, from quad number from on.
+// packQuads packs the quads of B whose numbers are at least from.
 func packQuads(dst, src []int8, rs, cs, w, from, k int, flip byte) {
 	for p := from; p < ceil(k, 4); p++ {
 		to := dst[p*4*int8Width:][:4*w]

@@ -46,14 +46,15 @@ var hasInt8Tiles = sync.OnceValue(func() bool {
 })
 
 // quadsInt8AVX512 packs whole quads of up to 32 columns, whose elements are neighbours in a row of
-// the matrix: steps quads from src, with rs elements between rows. mask has a bit for each column.
-// Each element of dst is combined with flip by exclusive or.
+// the matrix. steps is the number of quads of a column, and rs is the distance between rows of src.
+// mask has a bit for each column. Each element of dst is combined with flip by exclusive or.
 //
 //go:noescape
 func quadsInt8AVX512(dst, src *int8, rs, steps int, mask uint32, flip uint32)
 
-// dotsInt8VNNI computes rows ≤ 4·groups rows and up to 32 columns of C. The groups are one to three
-// groups of four rows of A. Row r begins with begin[r], and is added to C if add is 1.
+// dotsInt8VNNI computes up to 32 columns and the given number of rows of C. groups, 1 to 3, is the
+// number of groups of four rows of A, and rows is at most 4·groups. The sums of row r begin with
+// begin[r], and are added to C if add is 1.
 //
 //go:noescape
 func dotsInt8VNNI(groups, steps int, a *int8, aRow int, b *int8, begin, c *int32, cRow, rows int, mask uint32, add uint32)

@@ -43,8 +43,8 @@ type kernel[E factor, T float] struct {
 	// direct computes a batch of products without packing A, if that is faster. Otherwise it
 	// returns false. It may be nil.
 	direct func(par Parallel, batch int, apart [3]int, m, n, k int, a, b operand[E], c operand[T], accumulate bool) bool
-	// thin is a number of columns up to which direct computes a product faster than its transpose
-	// is computed, if all rows are contiguous.
+	// If a product has at most thin columns, and all rows are contiguous, direct is faster than
+	// computing the transposed product.
 	thin int
 	// tiled computes a product by the tiles of AMX. It may be nil.
 	tiled func(par Parallel, m, n, k int, a, b operand[E], c result[T])

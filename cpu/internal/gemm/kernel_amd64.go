@@ -40,7 +40,7 @@ var kernels64 = map[string]*kernel64{
 			micro8F64AVX512, micro9F64AVX512, micro10F64AVX512, micro11F64AVX512, micro12F64AVX512, micro13F64AVX512, micro14F64AVX512}},
 }
 
-// Blocks of k have as many bytes as those of float32.
+// Blocks of k have as many bytes as in the kernels of float32.
 var bf16 = kernelBF16{height: 14, width: 32, stride: 16, block: 768, masked: true, pairs: true,
 	dots: []dotsBF16{nil, dots1x4AVX512BF16, dots2x4AVX512BF16, dots3x4AVX512BF16, dots4x4AVX512BF16}, dots1: []dotsBF16{nil, dots1x1AVX512BF16, dots2x1AVX512BF16, dots3x1AVX512BF16, dots4x1AVX512BF16}, dotWidth: 4,
 	transpose: transpose16BF16, group: 16, step: 4, interleave: []func(dst, src *uint16, ks, h, k int){1: interleave16AVX512BF16, 2: interleave32AVX512BF16}, micro: []microBF16{nil,

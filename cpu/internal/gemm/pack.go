@@ -27,7 +27,7 @@ func (kern *kernel[E, T]) pack(dst []E, ldd int, src []E, rs, ks, h, k int) {
 }
 
 // packRows packs a panel whose rows are contiguous. If the panel is narrower than a row of dst, it
-// copies whole rows of dst, as long as the source has enough elements.
+// still fills whole rows of dst, as long as the source has enough elements.
 func (kern *kernel[E, T]) packRows(dst []E, ldd int, src []E, ks, h, k int) {
 	p := 0
 	size := int(unsafe.Sizeof(src[0]))

@@ -7,7 +7,7 @@ import (
 
 // groupLimit limits m, n and k of a group: the part of a product whose factors are packed at once.
 // If panels hold pairs, it limits the number of pairs along k. In float32 and bfloat16, the part of
-// B in a group has at most 16 MiB, and the part of A about as much, or twice as much with AVX-512.
+// B in a group has at most 16 MiB. The part of A has about as much, and with AVX-512 twice as much.
 const groupLimit = 2048
 
 // rowLimit limits m of a group. With AVX-512 a group has more rows, so fewer groups pack the same
@@ -108,7 +108,7 @@ func (kern *kernel[E, T]) blockOf(k int) int {
 
 // packed computes a product with the blocked algorithm. It loops over groups of m, k and n. For
 // each group it packs the panels of A and B in parallel, and then computes the tiles of C in
-// parallel. Groups of n share the panels of A.
+// parallel. All groups of n use the same packed panels of A.
 func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c *result[T]) {
 	j := pool.get()
 	defer pool.put(j)
@@ -157,9 +157,9 @@ const (
 	placeLimit = 1 << 16
 	rowsWork   = 1 << 18 // number of multiplications that a task of rows should have
 	pairsWork  = 1 << 22 // least number of multiplications for tasks of rows, if panels hold pairs
-	// If A has at most togetherRows rows, and B is large with contiguous rows, the panels of pairs
-	// in a task are packed together, packRows elements of k at a time. A task then reads a long
-	// part of each row of B, which the processor prefetches. Panels of float32 gain nothing.
+	// The panels of pairs in a task are packed together if A has at most togetherRows rows, and B
+	// is large with contiguous rows. A task packs packRows elements of k at a time. It thus reads a
+	// long part of each row of B, which the processor prefetches. Panels of float32 gain nothing.
 	// packRows is a multiple of the step of tiles.
 	togetherRows, packRows = 32, 32
 )

@@ -54,8 +54,8 @@ type target[T float] struct {
 
 func (t *target[T]) at(i, j int) int { return (i-t.row)*t.rs + (j-t.col)*t.cs }
 
-// begin stores the bias as the first value of some sums: rows r0 to r1 and columns c0 to c1 of the
-// group that begins at (m0, n0).
+// begin stores the bias as the first value of some sums: rows r0 to r1-1 and columns c0 to c1-1 of
+// the group that begins at (m0, n0).
 func (r *result[T]) begin(t *target[T], m0, n0, r0, r1, c0, c1 int) {
 	for i := r0; i < r1; i++ {
 		row := t.data[t.at(i, c0):][:c1-c0]
@@ -71,7 +71,7 @@ func (r *result[T]) begin(t *target[T], m0, n0, r0, r1, c0, c1 int) {
 	}
 }
 
-// end rounds some sums and stores them in the result: rows r0 to r1 and columns c0 to c1 of the
+// end rounds some sums and stores them in the result: rows r0 to r1-1 and columns c0 to c1-1 of the
 // group that begins at (m0, n0).
 func (r *result[T]) end(t *target[T], m0, n0, r0, r1, c0, c1 int) {
 	for i := r0; i < r1; i++ {

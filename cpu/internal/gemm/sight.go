@@ -70,9 +70,9 @@ type division struct {
 	units  int
 }
 
-// divide divides the places into units of about want places or fewer. If a unit has whole images,
-// divide chooses their number: of those that give about want/4 to want places, the one with the
-// least cost.
+// divide divides the places into units. The number of places in a unit is at most about want. If a
+// unit consists of whole images, divide tries the numbers of images that give about want/4 to want
+// places. It chooses the number with the least cost.
 func (s *windowGrid) divide(want int, cost func(images, units int) int) (d division) {
 	whole := size(s.places)
 	d.parts = 1
@@ -116,7 +116,8 @@ type inputLayout struct {
 	at             int
 	channel, image int
 	row            [2]int // distances of elements along the first two dimensions
-	// The columns of a copy are grouped by their number modulo step. Each group has phase columns.
+	// The columns of a copy are grouped by their number modulo step. phase is the number of columns
+	// of a group.
 	phase, step int
 	copied      bool
 	extent      [3]int // size of the range that is copied

@@ -9,8 +9,8 @@ var spanKernels = map[string]*spanKernel{
 }
 
 // turn transposes: it sets dst[p*ldd+r] to src[rows[r]+p], for r < group and p < k. It writes in
-// ascending order of p. k is a multiple of 4. A call through a variable, and not a method, would
-// move rows to the heap.
+// ascending order of p. k is a multiple of 4. turn is a method, because a call through a function
+// variable would move rows to the heap.
 func (w *spanKernel) turn(dst *float32, ldd int, src *float32, rows *[16]int, k int) {
 	switch w.group {
 	case 8:

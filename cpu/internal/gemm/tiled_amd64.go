@@ -69,7 +69,7 @@ const (
 	tileStep = 32 // number of elements along k in a step
 	// greatest length of a block of k; a panel of B of this length stays in the first-level cache
 	tileBlock = 512
-	// Number of rows and of columns of C in a task. A block of A with so many rows stays in the
+	// Number of rows and of columns of C in a task. A block of tileRows rows of A stays in the
 	// second-level cache.
 	tileRows, tileCols = 256, 256
 	tileGroupRows      = 2048 // number of rows of A that are packed at once
@@ -317,8 +317,8 @@ func (j *tileJob) turnBack(l *tileLocal, row, h, col, w, cRow int) {
 	}
 }
 
-// tails copies the last elements of h rows of a block of k, if these fill no whole step. Zeros
-// follow them, up to a whole step.
+// tails copies the last elements of h rows of a block of k, if they do not fill a whole step. Zeros
+// follow the copied elements, up to a whole step.
 func (l *tileLocal) tails(a []uint16, aRow, h, kc int) {
 	n := kc % tileStep
 	if n == 0 {

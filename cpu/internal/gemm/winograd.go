@@ -24,7 +24,7 @@ type winograd struct {
 	kern    *kernel32
 	win     *winogradKernel
 	x, y, w []float32
-	// channels and rows are numbers for one group; rows is the number of output channels
+	// channels and rows are the numbers of input and of output channels of one group
 	n, groups, channels, rows int
 	in, out, before, tiles    [2]int
 	// for the gradient of the input: the weights are transposed and reversed
@@ -74,7 +74,7 @@ type winogradLocal struct {
 	v, m, src []float32
 	// sums and maxima of the magnitudes of the elements of a unit's images
 	seen [32]float32
-	// parameters of the transforms, which would be moved to the heap in each call
+	// parameters of the transforms; as local variables they would be moved to the heap in each call
 	rows  [4]uintptr
 	steps [4]int
 	masks [4]uint16
@@ -105,7 +105,8 @@ func (c *Conv) dataByTiles(par Parallel, dx, g, w []float32) bool {
 	return c.byTiles(par, &j)
 }
 
-// products returns for how many pairs of a tap and a result of an image the tap reads the input.
+// products returns a number of pairs of a tap and a place of the result, for one image. It counts
+// the pairs in which the tap reads the input and not the padding.
 func (c *Conv) products() int {
 	n := 1
 	for i, kernel := range c.Kernel {
@@ -152,9 +153,9 @@ func (c *Conv) byTiles(par Parallel, j *winograd) bool {
 	return !j.broken.Load()
 }
 
-// pays reports whether Winograd's form is faster than another method. It compares estimates of both
-// times. They are counted in multiplications, for each pair of an input channel and an output
-// channel. The argument other is the number of multiplications of the other method, for an image.
+// pays reports whether Winograd's form is faster than another method. It compares estimates of the
+// two times. An estimate is the number of multiplications for each pair of an input channel and an
+// output channel. The argument other is this number of the other method, for one image.
 func (j *winograd) pays(other int) bool {
 	if min(j.channels, j.rows) < winogradLanes || j.tiles[1]*16*j.channels > winogradTile {
 		return false
@@ -298,10 +299,10 @@ func (j *winograd) task(i int) {
 	}
 }
 
-// even reports whether no element is much larger than typical elements, among those that the lanes
-// of j have read for the given number of rows of tiles. A typical size is the upper quartile of the
-// lanes' means. One very large element changes only few of these means, but it would change the
-// mean of all elements.
+// even examines the elements that the lanes have read for the given number of rows of tiles. It
+// reports whether none of them is much larger than a typical element. The typical size is the upper
+// quartile of the lanes' means. One very large element changes only few of these means, but it
+// would change the mean of all elements.
 func (j *winograd) even(l *winogradLocal, rows int) bool {
 	var sum float32
 	means := make([]float32, 0, winogradLanes)

@@ -3,9 +3,9 @@ package jit
 import "slices"
 
 // If a fold has one accumulator for a row, each of its operations waits for the one before. So with
-// AVX-512 a short program combines several rows side by side. A product of rows in the second-level
-// cache then takes half of the time, and one in the third-level cache takes three quarters. From
-// memory it takes 1.15 of the time.
+// AVX-512 a short program combines several rows side by side. A product of rows then takes half of
+// the time if the rows are in the second-level cache. It takes three quarters of the time if they
+// are in the third-level cache, and 1.15 times the time if they come from memory.
 
 // mostAbreast is the largest number of rows that a fold combines side by side.
 const mostAbreast = 4
@@ -46,8 +46,8 @@ func (c *compiler) eachRow(f func()) {
 	c.rowAt = 0
 }
 
-// rowsAbreast writes the loop over groups of rows. The rows that remain are left to the next loop.
-// The returned function sets the target of the jump that is taken if no rows remain.
+// rowsAbreast writes the loop over groups of rows. The next loop handles the rows that remain. The
+// returned function sets the target of the jump that is taken if no rows remain.
 func (c *compiler) rowsAbreast() (end func()) {
 	c.sets = make([][]uint8, c.abreast)
 	again := len(c.code)

@@ -32,10 +32,11 @@ func (c *Code) Run(reg []unsafe.Pointer, strides []int, n, rows int) {
 	runtime.KeepAlive(c)
 }
 
-// RunColumns runs a loop that combines columns. It computes rows of n results each. A result
-// combines depth ≥ 1 elements of its column. strides has two halves, each with one entry for each
-// load and one for the result. The first half holds distances in bytes from one row of results to
-// the next, and the second half from one element of a column to the next.
+// RunColumns runs a loop that combines columns. It computes the given number of rows, each of n
+// results. A result combines depth elements of its column; depth must be at least 1. strides has
+// two halves, each with one entry for each load and one for the result. The first half holds
+// distances in bytes from one row of results to the next, and the second half from one element of a
+// column to the next.
 func (c *Code) RunColumns(reg []unsafe.Pointer, strides []int, n, rows, depth int) {
 	k := len(strides) / 2
 	for _, step := range strides[k:] {

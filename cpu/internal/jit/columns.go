@@ -20,7 +20,7 @@ const (
 )
 
 // chooseTogether decides how many vectors of columns the loop goes down together. Each vector needs
-// an accumulator. The other values occupy up to busy vector registers.
+// an accumulator. busy is the greatest number of vector registers that the other values occupy.
 func (c *compiler) chooseTogether(busy int) {
 	if c.columns() && len(c.Steps) <= shortStepCount {
 		c.together = max(1, min(mostTogether, c.registers-busy))
@@ -46,8 +46,9 @@ func (c *compiler) columnsTogether(vectors int) {
 
 // column writes the loop over the rows of some vectors of columns, and the stores of the combined
 // values. The list strides in memory has three groups of distances, and then the number of rows.
-// The groups lead from one row of results to the next, from one row of operands to the next, and
-// back to the first row of operands.
+// The distances of the first group lead from one row of results to the next. Those of the second
+// group lead from one row of operands to the next, and those of the third group lead back to the
+// first row of operands.
 func (c *compiler) column(tail bool, vectors int) {
 	c.tail = tail
 	c.beginFold()

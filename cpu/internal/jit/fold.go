@@ -89,10 +89,10 @@ func neutral(k FoldKind, t dtype.Type) uint64 {
 // longestUnrolled is the largest number of instructions of a loop that unroll unrolls.
 const longestUnrolled = 8
 
-// unroll writes a loop with several vectors in an iteration. The vectors that remain are left to
-// the next loop. A fold has as many vectors as accumulators, so it need not rotate them. Other
+// unroll writes a loop with several vectors in an iteration. The next loop handles the vectors that
+// remain. A fold has as many vectors as accumulators, so it need not rotate the accumulators. Other
 // loops for AVX2 have four vectors in an iteration. Short loops then take up to a third less time,
-// and a fill takes half.
+// and a fill takes half the time.
 func (c *compiler) unroll() {
 	n := c.countAccumulators()
 	if c.Fold == nil {

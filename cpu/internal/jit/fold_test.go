@@ -126,8 +126,8 @@ func testFoldOf(t *testing.T, q *program, p *expr.Program, from, typ dtype.Type,
 	}
 }
 
-// TestFoldsWithManyConstants folds values of a program with many constants. They stay in
-// registers, so that few are left for the end of a row.
+// TestFoldsWithManyConstants folds values of a program with many constants. The constants stay in
+// registers, so few registers are left for the end of a row.
 func TestFoldsWithManyConstants(t *testing.T) {
 	if !canRun(t) {
 		return

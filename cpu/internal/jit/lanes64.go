@@ -11,7 +11,8 @@ import (
 // half a register. A truth value is in lanes of 64 or of 32 bits, as the comparison left it. It is
 // converted for an instruction that needs the other size.
 //
-// AVX2 has few instructions on integers of 64 bits. This file combines the others from several.
+// AVX2 has few instructions on integers of 64 bits. This file builds the missing ones, each from
+// several instructions.
 
 // lanes returns how many elements an iteration of the loop computes.
 func (l *Loop) lanes() int {
@@ -52,8 +53,8 @@ func (l *Loop) has64() bool {
 	return l.Fold != nil && long(l.Fold.Value)
 }
 
-// CanFold reports whether the loop can have its fold. In a loop of four lanes, 64 accumulators of
-// 32 bits would need all registers.
+// CanFold reports whether the loop can compute its fold. In a loop of four lanes, 64 accumulators
+// of 32 bits would need all registers.
 func (l *Loop) CanFold() bool {
 	f := l.Fold
 	if f == nil {
@@ -287,8 +288,9 @@ func (c *compiler) withoutNaN(r, x, t uint8) {
 	c.vector(and[0], len256, r, x, register(t), options{})
 }
 
-// toLong sets r, which may be x, to whole float64 numbers x of any size, converted to integers. It
-// converts both halves. a and over are temporaries.
+// toLong converts the lanes of x, whole float64 numbers of any size, to integers. It stores them in
+// r, which may be x. It converts the lower and the upper half of a number separately. a and over
+// are temporaries.
 func (c *compiler) toLong(r, x, a, over uint8, signed bool) {
 	f := func(v float64) operand { return c.bits(floatBits(v, 8), 8) }
 	most, limit, least, bias := uint64(math.MaxUint64), 0x1p64, 0.0, 0x1p52

@@ -172,9 +172,9 @@ func (c *compiler) limit(i int32) bool { return c.Limited && c.Code[i].Op == exp
 // extreme writes the minimum or maximum of floats. If an operand is NaN, or if both are zeros, the
 // processor's instruction returns its second source. Therefore one instruction suffices if one
 // operand is known to be neither NaN nor 0: the code makes the other operand the second source. One
-// instruction also suffices for a minimum with +0 and for a maximum with -0. There, if the other
-// operand is a zero too, that operand is the right result. For a maximum with +0, the code adds +0
-// to the result of the instruction, which turns -0 into +0.
+// instruction also suffices for a minimum with +0 and for a maximum with -0. If the other operand
+// is a zero too, then the other operand is the right result. For a maximum with +0, the code adds
+// +0 to the result of the instruction, which turns -0 into +0.
 func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 	size := in.Type.Size()
 	length, o := c.length(size), p.forSize(size)

@@ -2,8 +2,8 @@ package jit
 
 // The processor prefetches a few cache lines ahead of a loop, but stops at the end of a page of 4
 // KiB. If the operands come from memory, the loop waits at the start of each page. Compiled loops
-// therefore contain prefetch instructions. A loop on 4M elements then takes 0.45 to 1 of the time
-// on Intel's processors with AVX-512.
+// therefore contain prefetch instructions. On Intel's processors with AVX-512, they multiply the
+// time of a loop on 4M elements by 0.45 to 1.
 //
 // On other processors, only loops that store nothing contain prefetch instructions. A maximum of
 // rows then takes half the time. A map that stores its results would lose up to a third on Zen 3

@@ -12,8 +12,8 @@ const (
 	loaded
 )
 
-// value is the compiler's state of a value of the program. Of several values with the same bits
-// only one, the root, has a state of its own.
+// value is the compiler's state of a value of the program. If several values have the same bits,
+// only one of them, the root, has a state of its own.
 type value struct {
 	root      int32
 	from      source

@@ -186,7 +186,7 @@ func (c *compiler) gatherSteps(step int, base gpr, r uint8) {
 	}
 	c.address64(spare, m)
 	// The index is a vector register, whose number has five bits. The field vvvv contains the
-	// highest.
+	// highest bit.
 	m = operand{memory: true, base: spare, index: gpr(from & 15), scale: 2, constant: -1}
 	c.vector(gatherWords, length, r, from&16, m, options{mask: left})
 }

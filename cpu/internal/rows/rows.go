@@ -5,7 +5,7 @@
 //
 //   - A matrix is a slice that begins at its first element, with the distance between rows. Its
 //     number of rows is a multiple of [Group], and its number of columns a multiple of [Width]. The
-//     caller pads matrices and vectors with zeros. A kernel of no rows or columns does nothing.
+//     caller pads matrices and vectors with zeros. Without rows or columns, a kernel does nothing.
 //   - Operands do not overlap.
 //   - With AVX2 and AVX-512 each multiplication is fused with its addition. In generic Go each
 //     product is rounded first. A sum over rows is in the order of the rows. A sum along a row has
