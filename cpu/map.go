@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// inlineWork is the least amount of work that is shared with other workers; sharing costs some
+// inlineWork is the least amount of work that is divided among workers. Dividing it costs some
 // microseconds. An amount of 1 is about one instruction on one element.
 const inlineWork = 1 << 15
 

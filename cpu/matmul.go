@@ -90,8 +90,8 @@ func (d *Device) repeatBias(out *device.View, o *device.MatMul) {
 	d.cast(out, &rows)
 }
 
-// smallProduct is a number of multiplications. If a product of two matrices needs at most this
-// number, one worker computes the whole product.
+// smallProduct is the largest number of multiplications for which one worker computes a whole
+// product of two matrices.
 const smallProduct = 1 << 20
 
 // packedProduct multiplies matrices of float32, float64, bfloat16, or int8 with results of int32.

@@ -129,8 +129,8 @@ func (d *Device) normGrad(o *device.NormGrad) {
 // of weight and bias. The parts and the order of additions depend only on the shape.
 const normPartRows = 64
 
-// normGradTask computes the gradient of a normalisation of rows. The rows are divided into parts
-// with their own sums, and the workers share the parts.
+// normGradTask computes the gradient of a normalisation of rows. The rows are divided into parts.
+// Each part has its own sums, and the parts are divided among the workers.
 type normGradTask struct {
 	o *device.NormGrad
 	w rowWeights
@@ -288,7 +288,7 @@ func column(v *device.View, lo int) unsafe.Pointer {
 	return unsafe.Add(pointer(v), lo*v.Type.Size())
 }
 
-// divide divides each of the n values at address p by the number by.
+// divide replaces each of the n values v at address p by v/by.
 func divide(p unsafe.Pointer, t dtype.Type, n, by int) {
 	if t == dtype.F64 {
 		for i := range at[float64](p, n) {
@@ -322,7 +322,8 @@ func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 var weighted = map[expr.Op]*formula{expr.OpMul: times, expr.OpAdd: {e: expr.X(0).Add(expr.X(1))}}
 
 // rowWeights holds the weights of a normalisation, in the type in which it computes. Each weight
-// applies to inner neighbouring columns. Row r uses the same weights as row r+period.
+// applies to a run of neighbouring columns, whose length is the field inner. Row r uses the same
+// weights as row r+period.
 type rowWeights struct {
 	v             unsafe.Pointer // address of the weights; nil if there are none
 	keep          []byte
@@ -333,8 +334,8 @@ type rowWeights struct {
 // all rows.
 func (r *rowWeights) simple() bool { return r.v == nil || r.inner == 1 && r.period == 1 }
 
-// shortRun is a bound of inner. If inner is below it, the weights are repeated in memory, one for
-// each column.
+// shortRun is a bound of rowWeights.inner. If inner is smaller, the weights are repeated in
+// memory, one for each column.
 const shortRun = 64
 
 func newRowWeights(v *device.View, t dtype.Type, n device.RowNorm, cols int) rowWeights {

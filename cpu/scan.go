@@ -14,15 +14,15 @@ import (
 const scanLanes = 256
 
 // A scanned column without neighbours is called a row. Up to scanRows rows are scanned together.
-// Each addition in a row waits for the previous one; in the meantime the processor adds in other
-// rows. A block has scanPart elements of each row.
+// Each addition in a row waits for the previous one. In the meantime the processor adds elements
+// of other rows. A block has scanPart elements of each row.
 const (
 	scanRows = 4
 	scanPart = maxBlock / scanRows
 )
 
-// scanTask scans columns. The workers share units of work: a unit is a block of neighbouring
-// columns, or up to scanRows rows.
+// scanTask scans columns. The work is divided among the workers in units. A unit is a block of
+// neighbouring columns, or up to scanRows rows.
 type scanTask struct {
 	*device.Scan
 	n      int // number of elements in a column

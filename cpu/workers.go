@@ -111,10 +111,10 @@ func newWorkerPool(size int) *workerPool {
 	return c
 }
 
-// size returns how many goroutines share a call, including the caller's.
+// size returns how many goroutines work on a call, including the caller's goroutine.
 func (c *workerPool) size() int { return int(c.wanted.Load()) }
 
-// resize changes the number of goroutines that share a call. Work may run at the same time.
+// resize changes the number of goroutines that work on a call. Calls may run at the same time.
 func (c *workerPool) resize(size int) {
 	c.wanted.Store(int64(max(size, 1)))
 	c.wakeSurplus()
@@ -124,7 +124,7 @@ func (c *workerPool) resize(size int) {
 func (c *workerPool) tooMany() bool { return c.running.Load() >= c.wanted.Load() }
 
 // wakeSurplus wakes a sleeping worker if there are too many workers: it then ends. Workers that do
-// not sleep check their number by themselves.
+// not sleep check the number of workers by themselves.
 func (c *workerPool) wakeSurplus() {
 	if c.tooMany() {
 		c.wakeSome(clock(), 1)

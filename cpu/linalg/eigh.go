@@ -135,9 +135,9 @@ func update[T Float](par Parallel, s *padded[T], left int, p, y, q, x, r, sum []
 
 // diagonalise finds the eigenvalues of the tridiagonal matrix with the diagonal d and the elements
 // e beside it, and leaves them in d. It adds the rotations to r. It makes implicit QR steps with
-// Wilkinson's shift (Golub and Van Loan, 8.3.3). Each step begins at the end of the diagonal with
-// the greater element: the small eigenvalues of graded matrices then stay precise. An element of e
-// up to about eps times its neighbours counts as 0.
+// Wilkinson's shift (Golub and Van Loan, 8.3.3). Each step begins at that end of the diagonal
+// whose element is greater. The small eigenvalues of graded matrices then stay precise. An element
+// of e up to about eps times its neighbours counts as 0.
 func diagonalise[T Float](d, e []float64, eps float64, r *rotations[T]) bool {
 	n := len(d)
 	norm := 0.0

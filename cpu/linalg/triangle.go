@@ -15,8 +15,8 @@ type triangle[T Float] struct {
 // columnsOfTask is the number of columns of a right-hand side that a task solves.
 const columnsOfTask = 64
 
-// overColumns calls f for groups of columns, which are multiples of rows.Width. If there is one
-// group, f may use par.
+// overColumns calls f for groups of at most columnsOfTask columns. If there is only one group, f
+// may use par.
 func overColumns(par Parallel, width int, f func(par Parallel, from, width int)) {
 	if width <= columnsOfTask {
 		f(par, 0, width)
