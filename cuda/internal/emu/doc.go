@@ -61,9 +61,9 @@
 // small kernel of a stream that communicates delays other kernels by the time that it runs, not by
 // the time that it waits.
 //
-// An operation begins no earlier than the host submitted it. The host of each device has a clock of
-// its own: if ranks are goroutines with one device each, they submit at the same time. A wait moves
-// the clock of the device whose context is current.
+// An operation never begins before the host has submitted it. The host of each device has a clock
+// of its own: if ranks are goroutines with one device each, they submit at the same time. A wait
+// moves the clock of the device whose context is current.
 //
 // With Seed 0 the times do not depend on how such goroutines take turns, under two conditions:
 //

@@ -321,8 +321,8 @@ func (d *Driver) GraphAddChildGraphNode(h cu.Graph, after []cu.GraphNode, child 
 	})
 }
 
-// clone copies a graph with its nodes. The copied nodes have the same handles as the originals, to
-// which the handles still refer.
+// clone copies a graph with its nodes. The copied nodes have the same handles as the originals.
+// The handles still refer to the originals.
 func (g *graph) clone() *graph {
 	c := &graph{ctx: g.ctx}
 	of := map[*graphNode]*graphNode{}
