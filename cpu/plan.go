@@ -92,8 +92,8 @@ type planKey struct {
 	limited bool // whether no param in limits is NaN or 0
 }
 
-// form says which operands and results of a plan are in the form in which programs compute, and not
-// in the form in which elements are stored.
+// form says which operands and results of a plan are in the form in which programs compute. The
+// others are in the form in which elements are stored.
 type form uint8
 
 const (

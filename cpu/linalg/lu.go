@@ -82,7 +82,7 @@ func (lu *LU[T]) lower() triangle[T] {
 
 func (lu *LU[T]) upper() triangle[T] { return triangle[T]{Matrix: lu.f.whole(), upper: true} }
 
-// factor factors columns lo to hi, in the rows from lo on.
+// factor factors columns lo to hi-1, in the rows from lo on.
 func (lu *LU[T]) factor(par Parallel, lo, hi int) {
 	if hi-lo <= block {
 		lu.panel(lo, hi)
@@ -146,7 +146,8 @@ func (lu *LU[T]) small() {
 	}
 }
 
-// panel factors columns lo to hi. It computes a column from the columns before it, as Crout does.
+// panel factors columns lo to hi-1. It computes a column from the columns before it, as Crout
+// does.
 func (lu *LU[T]) panel(lo, hi int) {
 	f, m, w := &lu.f, lu.n-lo, hi-lo
 	p := padded[T]{a: lu.panels.a, rows: w, stride: upTo(m, rows.Width)}

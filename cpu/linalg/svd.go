@@ -9,8 +9,8 @@ import (
 
 // SVD decomposes the m×n matrix a. It sets s to the singular values, in descending order. The
 // columns of u become left singular vectors, and the rows of vt right ones. If full is true, u is
-// m×m and vt is n×n, else they have min(m, n) columns and rows. The elements of a must be finite.
-// SVD returns false if the iteration does not converge.
+// m×m and vt is n×n. Otherwise u has min(m, n) columns, and vt has min(m, n) rows. The elements of
+// a must be finite. SVD returns false if the iteration does not converge.
 //
 // Householder reflectors make the matrix bidiagonal. Implicit QR steps find the singular values.
 // The rotations of these steps are applied to the rows of the transposed matrices of singular

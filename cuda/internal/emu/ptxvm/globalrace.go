@@ -192,8 +192,8 @@ func (g *globalLog) overlaps() bool {
 			return true
 		}
 	}
-	// The writes are now sorted. They do not overlap, except for neighbours in the list in which
-	// each lane writes the same bytes.
+	// The writes are now sorted. Neighbours in the list may overlap, but only if each lane writes
+	// the same bytes in both.
 	for i := range g.touches {
 		t := &g.touches[i]
 		if t.write {
