@@ -25,8 +25,8 @@ type plan struct {
 	arena int // number of bytes of temporary memory of a runner
 	// byte offset of each value's slot in the arena; -1 if the value has no slot
 	slot []int
-	// offset in the arena of memory in which elements are converted from or to the form in which
-	// they are stored
+	// offset in the arena of memory for conversions of elements from or to the form in which they
+	// are stored
 	stage   int
 	stage2  int // offset in the arena of a second piece of memory for conversions
 	consts  []leaf
@@ -139,8 +139,8 @@ func planFor(p *expr.Program, scalars uint64, f form) *plan {
 }
 
 // specialized returns the plan for these params. If no param of a minimum or maximum is NaN or 0,
-// this is a plan whose loops compute a minimum or maximum in one instruction. In other plans it
-// takes about six instructions.
+// this is a plan whose loops compute a minimum or maximum in one instruction. In other plans a
+// minimum or maximum takes about six instructions.
 func (pl *plan) specialized(params []uint64) *plan {
 	if len(pl.limits) == 0 {
 		return pl

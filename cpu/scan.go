@@ -259,9 +259,9 @@ func direction(n int, reverse bool) (first, step int) {
 	return 0, 1
 }
 
-// extremes scans x, a part of a row that begins at position low. For each element it sets places to
-// the position of the greatest or least element of the row so far. The argument start says that the
-// scan of the row begins with this part.
+// extremes scans x, a part of a row that begins at position low. For each element it stores in
+// places the position of the greatest or least element of the row so far. The argument start says
+// that the scan of the row begins with this part.
 func extremes[T float64 | int64](x []T, places []int64, low int, state *T, best *int64, start, reverse, least bool) {
 	k, step := direction(len(x), reverse)
 	if start {

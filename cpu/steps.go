@@ -10,7 +10,7 @@ import (
 )
 
 // shortestSteps is the least number of elements for which a compiled loop is used. A call of the
-// loop takes as long as Go's copy of some dozens of elements.
+// loop takes as long as Go takes to copy some dozens of elements.
 const shortestSteps = 64
 
 // plainRow reports whether a compiled loop copies rows of this number of words faster than Go does.

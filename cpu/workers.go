@@ -86,7 +86,8 @@ func (e *rangeEnds) left() int {
 	return int(v>>32) - int(uint32(v))
 }
 
-// take removes the first or the last range. It returns false if there is none.
+// take removes the last range if last is true, and the first range otherwise. It returns false if
+// there is no range.
 func (e *rangeEnds) take(last bool) (k int, ok bool) {
 	for {
 		v := e.Load()

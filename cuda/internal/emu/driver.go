@@ -127,7 +127,7 @@ func (d *Driver) Config() Config { return d.cfg }
 func (d *Driver) Emulated() bool { return true }
 
 // Now returns the virtual time of the host. Each device has its own host clock, which
-// synchronisation moves forward, and Now returns the latest of their times.
+// synchronisation moves forward. Now returns the latest time of these clocks.
 func (d *Driver) Now() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -22,7 +22,7 @@ type work struct {
 	ctx *context
 	// run does the work and returns its virtual time. It is nil if the work does nothing.
 	run func() (time.Duration, error)
-	// count adds to the counters of launches. It is nil for work that is no launch.
+	// count adds to the counters of launches. It is nil for work that is not a launch.
 	count func()
 	child *graph // copy of a child graph, whose nodes run before the end of this node
 }
