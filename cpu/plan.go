@@ -428,14 +428,14 @@ type runner struct {
 	stage unsafe.Pointer
 	// distances in bytes between rows, for a loop over rows: one for each load and each result
 	strides []int
-	jumps   []int // for each load and each result, what appendJumps appends
+	jumps   []int // the distances that appendJumps appends, for each load and each result
 }
 
 func (pl *plan) newRunner() *runner {
 	mem := make([]byte, pl.arena+63)
 	base := unsafe.Pointer(&mem[0])
 	base = unsafe.Add(base, -uintptr(base)&63)
-	// two more addresses: of the arena, and of the results of a reduction
+	// reg holds two more addresses: that of the arena, and that of the results of a reduction
 	r := &runner{pl: pl, reg: make([]unsafe.Pointer, len(pl.slot)+2), base: base, stage: unsafe.Add(base, pl.stage)}
 	r.reg[len(pl.slot)] = base
 	for i, s := range pl.slot {

@@ -108,8 +108,8 @@ func (w *rowWorker) release() {
 	rowWorkers.Put(w)
 }
 
-// groupRows returns the number of rows of x in a group. If the elements of a column are contiguous,
-// the rows of a group fill at least a cache line.
+// groupRows returns the number of rows of x in a group. If the elements of a column are
+// contiguous, each column of a group fills at least a cache line.
 func groupRows(x *device.View) int {
 	cols := max(1, x.Shape.At(1))
 	n := max(1, groupSize/cols)

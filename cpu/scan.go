@@ -412,9 +412,9 @@ func (s *logSum) exponents(x, most []float64, reverse bool) {
 	}
 }
 
-// rests continues the sum after exponents, when the exponentials of x have been computed. It
-// replaces each exponential in x by the field rest of the sum so far. The argument most is the
-// result of exponents.
+// rests continues the sum after the method exponents. The caller has replaced the elements of x by
+// their exponentials. rests replaces each exponential in x by the field rest of the sum so far.
+// The argument most is the result of exponents.
 func (s *logSum) rests(x, most []float64, reverse bool) {
 	k, step := direction(len(x), reverse)
 	m, rest := s.most, s.rest

@@ -2,9 +2,9 @@ package linalg
 
 import "github.com/flambeau-go/flambeau/cpu/internal/rows"
 
-// triangle is a triangle of a matrix, for substitution. Substitution adds products, as package gemm
-// does. So it yields -X for the solution X. If the elements off the diagonal are those of the
-// negative matrix, it yields X.
+// triangle is a triangle of a matrix, for substitution. Substitution adds products, as package
+// gemm does. So it yields -X instead of the solution X. It yields X if the elements off the
+// diagonal are those of the negative matrix.
 type triangle[T Float] struct {
 	Matrix[T]
 	upper   bool
