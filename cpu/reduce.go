@@ -338,8 +338,8 @@ func (r *reduction) value(i int) unsafe.Pointer { return unsafe.Pointer(&r.part[
 func (r *reduction) run(lo, hi int) {
 	w := r.begin(min(r.pl.block, r.binding.size))
 	acc := accumulators.Get().(*accumulator)
-	// rows that are read in place count as short up to a whole block: with one call for each row,
-	// they would take twice as long
+	// Rows that are read in place count as short if they fit into a block. With one call for each
+	// row, they would take twice as long.
 	if short := r.reduc <= r.pl.block/2 || r.inPlace && r.reduc <= r.pl.block; short && r.inner == 1 && r.chunks == 1 {
 		r.shortRows(w, lo, hi)
 	} else {

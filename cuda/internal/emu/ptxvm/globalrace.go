@@ -14,7 +14,7 @@ import (
 // for shared memory (race.go).
 
 const (
-	maxTouches = 4096 // largest number of recorded accesses, after which they are replayed
+	maxTouches = 4096 // largest number of recorded accesses; a full list is replayed
 	racePieces = 64   // number of words of global memory with a common history
 	keepPieces = 1024 // largest number of histories that are reused in the next interval
 )
