@@ -89,8 +89,8 @@ func (b *binding) choose() {
 }
 
 // These are sizes, in elements, of a block of a program without temporary memory. A block has
-// longestSlotless elements, or fewer if that divides the work more equally. It is then a multiple
-// of slotlessUnit and at least shortestSlotless.
+// longestSlotless elements, or fewer if that divides the work more equally. The smaller number is
+// a multiple of slotlessUnit and at least shortestSlotless.
 const (
 	longestSlotless  = 16 << 10
 	shortestSlotless = 1 << 10

@@ -65,8 +65,9 @@ func (d *Device) norm(o *device.Norm) {
 }
 
 // normed returns the formula of a normalised row: (x - mean)·rstd·weight + bias. The operands are
-// x, mean, rstd, weight and bias, in this order; absent ones are left out. A fused multiply-add
-// applies weight and bias. If zero is true and there is no bias, the formula changes -0 to +0.
+// x, mean, rstd, weight and bias, in this order; absent operands are left out. A fused
+// multiply-add applies weight and bias. If zero is true and there is no bias, the formula changes
+// -0 to +0.
 func normed(mean, weight, bias, zero bool) *formula {
 	i := 0
 	for _, b := range []bool{mean, weight, bias, zero} {
@@ -223,7 +224,7 @@ func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
 
 // normGradientFormulas holds the formulas of the gradient of a normalisation. With h = g·weight,
 // they are h, h·z, and the gradient (h - z·mean(h·z) - mean(h))·rstd + add. The operands are g,
-// weight, z, mean(h·z), rstd, mean(h) and add, in this order; absent ones are left out.
+// weight, z, mean(h·z), rstd, mean(h) and add, in this order; absent operands are left out.
 type normGradientFormulas struct{ weighted, product, gradient *formula }
 
 func normGradient(mean, weight, add bool) normGradientFormulas {
@@ -379,8 +380,8 @@ func (r *rowWeights) apply(w *rowWorker, op expr.Op, dst, src unsafe.Pointer, lo
 }
 
 // computeRuns computes a formula for n contiguous rows, the first of which is row lo. Its last
-// operands are weights that apply to runs of several columns; absent ones are left out. Each run
-// counts as a row of the formula.
+// operands are weights that apply to runs of several columns; absent weights are left out. Each
+// run counts as a row of the formula.
 func (w *rowWorker) computeRuns(f *formula, lo, n int, out rowOperand, ins []rowOperand, weights ...*rowWeights) {
 	cols, inner, period := w.cols, 1, 1
 	for _, r := range weights {

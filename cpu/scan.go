@@ -307,9 +307,9 @@ func extremes[T float64 | int64](x []T, places []int64, low int, state *T, best 
 	*state, *best = s, at
 }
 
-// recur computes a part of a row of a linear recurrence. It replaces each factor in x by the value
-// of the recurrence there. The terms that are added are in b. The argument start says that the scan
-// of the row begins with this part.
+// recur computes a part of a row of a linear recurrence. x holds the factors, and b holds the
+// terms that are added. recur replaces each factor by the value of the recurrence at the same
+// place. The argument start says that the scan of the row begins with this part.
 func recur[T float64 | int64](x, b []T, state *T, reverse, start bool) {
 	k, step := direction(len(x), reverse)
 	for range x {
@@ -452,8 +452,8 @@ func (w *scanSpace) logSums(rows, m int, start, reverse bool) {
 	w.compute(logOfSum, rows, m)
 }
 
-// logSumsAcross continues m columns by one element each. It replaces the element by the logarithm
-// of the sum of the exponentials so far.
+// logSumsAcross continues m columns by one element each. It replaces each of these elements by the
+// logarithm of the sum of its column's exponentials so far.
 func (w *scanSpace) logSumsAcross(m int, start bool) {
 	x, most := at[float64](unsafe.Pointer(&w.x), m), at[float64](unsafe.Pointer(&w.b), m)
 	if start {

@@ -239,8 +239,8 @@ func (s *sortSpace) radix() []uint64 {
 	return from
 }
 
-// digitCounts says for each value of a digit how many words have it, and later where the next of
-// them belongs.
+// digitCounts has an entry for each value of a digit. The entry is first the number of words with
+// this value, and later the place of the next such word.
 type digitCounts [1 << longDigit]uint32
 
 // count counts the words by their digit, which is in the given bits. It returns the number of pairs
@@ -292,7 +292,7 @@ func settle(x []uint64) {
 	}
 }
 
-// keys sets dst to the keys of the elements of a row, from the given one on.
+// keys sets dst to the keys of the elements of a row, from element number first on.
 func (t *sortTask) keys(row, first int, dst []uint64) {
 	size := t.X.Type.Size()
 	stride := t.X.Strides.At(1) * size

@@ -291,8 +291,9 @@ func (j *job) join() bool {
 	return false
 }
 
-// work runs ranges until none is left. The caller takes the first ranges, a worker the last ranges.
-// Each thread thus tends to work on the same memory in each call, and finds it in its cache.
+// work runs ranges until none is left. The caller takes the first ranges, and workers take the
+// last ranges. Each thread thus tends to work on the same memory in each call, and finds it in its
+// cache.
 func (j *job) work(worker bool) {
 	for j.runNext(worker) {
 	}

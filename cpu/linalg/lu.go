@@ -9,8 +9,8 @@ import (
 )
 
 // LU is the factorisation P·A = L·U of an n×n matrix A with row exchanges. The diagonal of L is 1.
-// Memory holds U, and below the diagonal the elements of -L. So package gemm can add the products
-// that elimination subtracts.
+// One matrix holds both factors: U, and below the diagonal the elements of -L. Because of the
+// sign, package gemm can add the products that elimination subtracts.
 type LU[T Float] struct {
 	n      int
 	f      padded[T]

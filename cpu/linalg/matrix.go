@@ -32,7 +32,7 @@ type Matrix[T Float] struct {
 }
 
 // padded is a matrix in memory of the package. Its rows and columns are padded with zeros, as
-// package rows needs them.
+// package rows requires.
 type padded[T Float] struct {
 	a      []T
 	rows   int // number of rows, including padding

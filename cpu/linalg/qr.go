@@ -9,7 +9,7 @@ import "github.com/flambeau-go/flambeau/cpu/internal/rows"
 // than others thus keep their digits.
 //
 // One pass over the matrix does two things: it updates the matrix by one reflector, and multiplies
-// it by the vector of the next.
+// the matrix by the vector of the next reflector.
 func QR[T Float](m, n, k int, a, q, r []T) {
 	count := min(m, n)
 	scale := columnScales(m, n, a)

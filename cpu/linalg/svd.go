@@ -106,9 +106,9 @@ func (p *padded[T]) copyTo(dst []T, ldd int, order []int, n int) {
 // diagonal d and the elements e above it. Step k applies a Householder reflector from the left and
 // one from the right. Row k of u becomes the vector of the left reflector, which begins at column
 // k. Row k of v becomes the vector of the right reflector, which begins at column k+1. One pass
-// over b does two things: it updates b by the reflectors of one step, and multiplies it by a
-// vector of the next (G. Howell et al., Cache Efficient Bidiagonalization Using BLAS 2.5
-// Operators, 2008).
+// over b does two things: it updates b by the reflectors of one step, and multiplies b by a vector
+// of the next step (G. Howell et al., Cache Efficient Bidiagonalization Using BLAS 2.5 Operators,
+// 2008).
 func bidiagonal[T Float](m, n int, b, u, v *padded[T], tauU, tauV []T) (d, e []float64) {
 	d, e = make([]float64, n), make([]float64, n)
 	tall, wide := zeros[T](5, m), zeros[T](2, n)
