@@ -10,7 +10,7 @@ import (
 )
 
 // groupSize is the approximate number of elements in a group of rows. Fused row operations work on
-// groups, because short rows would otherwise cost a call each.
+// groups, because otherwise each short row would need a call of its own.
 const groupSize = 8192
 
 // sameBlock is a number of elements. To apply one value to a row, a worker passes this many copies

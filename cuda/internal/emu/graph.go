@@ -408,9 +408,10 @@ type capture struct {
 	err  error // error of the first call that is not allowed during a capture
 }
 
-// capturable lists the calls that are allowed on a stream during a capture. A call that waits would
-// wait forever. A call that accesses pageable memory would do so only during the capture, and not
-// at each launch. An event would add a second stream to the capture, which is not emulated.
+// capturable lists the calls that are allowed on a stream during a capture. A call that waits
+// would wait forever. A call that accesses pageable memory would access it only during the
+// capture, and not at each launch. An event would add a second stream to the capture, which is not
+// emulated.
 var capturable = map[string]bool{"cuLaunchKernel": true, "cuMemcpyDtoDAsync": true, "cuMemsetD8Async": true, "cuMemsetD16Async": true,
 	"cuMemsetD32Async": true, "cuStreamBeginCapture": true, "cuStreamEndCapture": true}
 
