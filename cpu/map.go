@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// inlineWork is the least amount of work that is shared with other workers; sharing costs some
+// inlineWork is the least amount of work that is divided among workers. Dividing it costs some
 // microseconds. An amount of 1 is about one instruction on one element.
 const inlineWork = 1 << 15
 
@@ -89,8 +89,8 @@ func (b *binding) choose() {
 }
 
 // These are sizes, in elements, of a block of a program without temporary memory. A block has
-// longestSlotless elements, or fewer if that divides the work more equally. It is then a multiple
-// of slotlessUnit and at least shortestSlotless.
+// longestSlotless elements, or fewer if that divides the work more equally. The smaller number is
+// a multiple of slotlessUnit and at least shortestSlotless.
 const (
 	longestSlotless  = 16 << 10
 	shortestSlotless = 1 << 10

@@ -90,13 +90,13 @@ func (d *Device) repeatBias(out *device.View, o *device.MatMul) {
 	d.cast(out, &rows)
 }
 
-// smallProduct is a number of multiplications. If a product of two matrices needs at most this
-// number, one worker computes the whole product.
+// smallProduct is the largest number of multiplications for which one worker computes a whole
+// product of two matrices.
 const smallProduct = 1 << 20
 
 // packedProduct multiplies matrices of float32, float64, bfloat16, or int8 with results of int32.
-// If there is a bias, the caller has stored it in a result of float32 or float64, and the product
-// is added to it.
+// If there is a bias, the caller has stored it in a result of float32 or float64, and
+// packedProduct adds the product to the bias.
 func (d *Device) packedProduct(o *device.MatMul) {
 	batch, rows := o.Out.Shape.At(0), o.Out.Shape.At(1)
 	if batch > 1 && o.B.Strides.At(0) == 0 && o.A.Strides.At(0) == rows*o.A.Strides.At(1) && o.Out.Strides.At(0) == rows*o.Out.Strides.At(1) {

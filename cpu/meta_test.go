@@ -142,7 +142,7 @@ func TestMeta(t *testing.T) {
 }
 
 // TestMetaSatisfiesWhatTheProcessorDoes checks that the device without memory implements every
-// interface that the CPU implements. A program then behaves in the same way on both.
+// interface that the CPU implements. A program then behaves in the same way on both devices.
 func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
 	apart := map[string]string{
 		"Borrow": "there is no memory", "SetMemoryLimit": "it is opened with one",

@@ -65,8 +65,9 @@ func (d *Device) norm(o *device.Norm) {
 }
 
 // normed returns the formula of a normalised row: (x - mean)·rstd·weight + bias. The operands are
-// x, mean, rstd, weight and bias, in this order; absent ones are left out. A fused multiply-add
-// applies weight and bias. If zero is true and there is no bias, the formula changes -0 to +0.
+// x, mean, rstd, weight and bias, in this order; absent operands are left out. A fused
+// multiply-add applies weight and bias. If zero is true and there is no bias, the formula changes
+// -0 to +0.
 func normed(mean, weight, bias, zero bool) *formula {
 	i := 0
 	for _, b := range []bool{mean, weight, bias, zero} {
@@ -129,8 +130,8 @@ func (d *Device) normGrad(o *device.NormGrad) {
 // of weight and bias. The parts and the order of additions depend only on the shape.
 const normPartRows = 64
 
-// normGradTask computes the gradient of a normalisation of rows. The rows are divided into parts
-// with their own sums, and the workers share the parts.
+// normGradTask computes the gradient of a normalisation of rows. The rows are divided into parts.
+// Each part has its own sums, and the parts are divided among the workers.
 type normGradTask struct {
 	o *device.NormGrad
 	w rowWeights
@@ -223,7 +224,7 @@ func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
 
 // normGradientFormulas holds the formulas of the gradient of a normalisation. With h = g·weight,
 // they are h, h·z, and the gradient (h - z·mean(h·z) - mean(h))·rstd + add. The operands are g,
-// weight, z, mean(h·z), rstd, mean(h) and add, in this order; absent ones are left out.
+// weight, z, mean(h·z), rstd, mean(h) and add, in this order; absent operands are left out.
 type normGradientFormulas struct{ weighted, product, gradient *formula }
 
 func normGradient(mean, weight, add bool) normGradientFormulas {
@@ -288,7 +289,7 @@ func column(v *device.View, lo int) unsafe.Pointer {
 	return unsafe.Add(pointer(v), lo*v.Type.Size())
 }
 
-// divide divides each of the n values at address p by the number by.
+// divide replaces each of the n values v at address p by v/by.
 func divide(p unsafe.Pointer, t dtype.Type, n, by int) {
 	if t == dtype.F64 {
 		for i := range at[float64](p, n) {
@@ -322,7 +323,8 @@ func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 var weighted = map[expr.Op]*formula{expr.OpMul: times, expr.OpAdd: {e: expr.X(0).Add(expr.X(1))}}
 
 // rowWeights holds the weights of a normalisation, in the type in which it computes. Each weight
-// applies to inner neighbouring columns. Row r uses the same weights as row r+period.
+// applies to a run of neighbouring columns, whose length is the field inner. Row r uses the same
+// weights as row r+period.
 type rowWeights struct {
 	v             unsafe.Pointer // address of the weights; nil if there are none
 	keep          []byte
@@ -333,8 +335,8 @@ type rowWeights struct {
 // all rows.
 func (r *rowWeights) simple() bool { return r.v == nil || r.inner == 1 && r.period == 1 }
 
-// shortRun is a bound of inner. If inner is below it, the weights are repeated in memory, one for
-// each column.
+// shortRun is a bound of rowWeights.inner. If inner is smaller, the weights are repeated in
+// memory, one for each column.
 const shortRun = 64
 
 func newRowWeights(v *device.View, t dtype.Type, n device.RowNorm, cols int) rowWeights {
@@ -378,8 +380,8 @@ func (r *rowWeights) apply(w *rowWorker, op expr.Op, dst, src unsafe.Pointer, lo
 }
 
 // computeRuns computes a formula for n contiguous rows, the first of which is row lo. Its last
-// operands are weights that apply to runs of several columns; absent ones are left out. Each run
-// counts as a row of the formula.
+// operands are weights that apply to runs of several columns; absent weights are left out. Each
+// run counts as a row of the formula.
 func (w *rowWorker) computeRuns(f *formula, lo, n int, out rowOperand, ins []rowOperand, weights ...*rowWeights) {
 	cols, inner, period := w.cols, 1, 1
 	for _, r := range weights {

@@ -17,7 +17,7 @@ func TestNormOfChannels(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(5, 7))
 	const rows, period, inner, runs = 15, 3, 70, 11
-	const cols = inner * runs // a group has ten rows, so the second begins within a period
+	const cols = inner * runs // a group has ten rows, so the second group begins within a period
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
 		acc := typ.Compute()
 		put := func(v device.View, i int, b uint64) {

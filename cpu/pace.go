@@ -19,7 +19,7 @@ const (
 	// assumed time of one step for one element in picoseconds, before the first measurement
 	assumedPerStep = 100
 
-	// least time of a part; sharing work costs half a microsecond
+	// least time of a part; dividing work among workers costs half a microsecond
 	partLeast = 2 * time.Microsecond
 )
 

@@ -23,12 +23,12 @@ type plan struct {
 	key   planKey
 	block int // number of elements in a block
 	arena int // number of bytes of temporary memory of a runner
-	// byte offset of each value's slot in that memory; -1 if it has no slot
+	// byte offset of each value's slot in the arena; -1 if the value has no slot
 	slot []int
-	// offset in the arena of memory in which elements are converted from or to the form in which
-	// they are stored
+	// offset in the arena of memory for conversions of elements from or to the form in which they
+	// are stored
 	stage   int
-	stage2  int // offset in the arena of a second piece of such memory
+	stage2  int // offset in the arena of a second piece of memory for conversions
 	consts  []leaf
 	params  []leaf
 	scalar  []leaf // operands with a single element that is broadcast
@@ -39,7 +39,7 @@ type plan struct {
 	outs    []result
 	lastUse []int       // for each operand, the last step of body that reads it; -1 if none
 	fused   *fusedBody  // how the body runs as compiled loops; nil if there are no loops
-	folded  *foldedBody // loops that reduce rows of the first result; nil if no loop does
+	folded  *foldedBody // loops that reduce rows of the first result; nil if there are none
 	pool    sync.Pool
 
 	limits    []leaf // params that are operands of a minimum or maximum of floats in loops
@@ -92,8 +92,8 @@ type planKey struct {
 	limited bool // whether no param in limits is NaN or 0
 }
 
-// form says which operands and results of a plan are in the form in which programs compute, and not
-// in the form in which elements are stored.
+// form says which operands and results of a plan are in the form in which programs compute. The
+// others are in the form in which elements are stored.
 type form uint8
 
 const (
@@ -139,8 +139,8 @@ func planFor(p *expr.Program, scalars uint64, f form) *plan {
 }
 
 // specialized returns the plan for these params. If no param of a minimum or maximum is NaN or 0,
-// this is a plan whose loops compute a minimum or maximum in one instruction. In other plans it
-// takes about six instructions.
+// this is a plan whose loops compute a minimum or maximum in one instruction. In other plans a
+// minimum or maximum takes about six instructions.
 func (pl *plan) specialized(params []uint64) *plan {
 	if len(pl.limits) == 0 {
 		return pl
@@ -175,7 +175,7 @@ func (pl *plan) findLimits() {
 func compile(p *expr.Program, k planKey) *plan {
 	n := len(p.Code)
 	pl := &plan{p: p, key: k, slot: make([]int, n), lastUse: make([]int, len(p.In))}
-	// value whose slot each value uses; a value and its cast may share a slot
+	// for each value, the value whose slot it uses; a value and its cast may use the same slot
 	root := make([]int32, n)
 	uniform := make([]bool, n)
 	operand := make([]int, n) // operand that each value loads, or -1
@@ -398,16 +398,16 @@ func (pl *plan) allocate(uniform []bool) {
 func (pl *plan) place(slots, w int) {
 	stage, stage2 := slots, slots+1
 	slots += 2
-	// Most of the arena should stay in the first-level cache. The remaining part, mainly constants,
-	// should stay in the second-level cache. In a reduction, the order of additions depends on the
-	// size of the block. So this size must not depend on the number of slots there: loops and
-	// kernels need different numbers.
+	// Most of the arena should stay in the first-level cache. The remaining part, mainly
+	// constants, should stay in the second-level cache. In a reduction, the order of additions
+	// depends on the size of the block. Loops and kernels need different numbers of slots, so this
+	// size must not depend on that number in a reduction.
 	pl.block = maxBlock
 	for pl.key.form != rawResults && pl.block > 256 && slots*w*pl.block > 96<<10 {
 		pl.block /= 2
 	}
-	// The distance between slots must not be a power of two: a load would wait for an earlier store
-	// whose address has the same low 12 bits.
+	// The distance between slots must not be a power of two. Otherwise a load would wait for an
+	// earlier store whose address has the same low 12 bits.
 	pitch := w*pl.block + 192
 	for i, s := range pl.slot {
 		if s >= 0 {
@@ -428,14 +428,14 @@ type runner struct {
 	stage unsafe.Pointer
 	// distances in bytes between rows, for a loop over rows: one for each load and each result
 	strides []int
-	jumps   []int // for each load and each result, what appendJumps appends
+	jumps   []int // the distances that appendJumps appends, for each load and each result
 }
 
 func (pl *plan) newRunner() *runner {
 	mem := make([]byte, pl.arena+63)
 	base := unsafe.Pointer(&mem[0])
 	base = unsafe.Add(base, -uintptr(base)&63)
-	// two more addresses: of the arena, and of the results of a reduction
+	// reg holds two more addresses: that of the arena, and that of the results of a reduction
 	r := &runner{pl: pl, reg: make([]unsafe.Pointer, len(pl.slot)+2), base: base, stage: unsafe.Add(base, pl.stage)}
 	r.reg[len(pl.slot)] = base
 	for i, s := range pl.slot {

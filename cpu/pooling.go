@@ -105,7 +105,8 @@ func (t *poolTask) window(p int) (lo, hi, step int) {
 }
 
 // sumWindows computes sums over windows. For each row of results it first adds the input rows that
-// the windows cover. Then it adds the elements of that sum for each window.
+// the windows cover. This gives one row of sums. Then it adds the elements of this row that belong
+// to each window.
 func (d *Device) sumWindows(o *device.SumWindows) {
 	d.windows(&o.Window, &o.Y, &o.X, &o.Y, func(t *poolTask, _ int, from, to, row []float32) {
 		if t.whole() {

@@ -48,8 +48,8 @@ func TestLeaveWakersProcessor(t *testing.T) {
 	t.Errorf("the worker stays on its waker's processor, with %d processors", all.Count())
 }
 
-// TestSharedProcessorIsCounted lets a worker wake up on its waker's processor. It must move away
-// only if this happens repeatedly.
+// TestSharedProcessorIsCounted lets a worker wake up repeatedly on its waker's processor. The
+// variable shared must count these times, up to maxShared.
 func TestSharedProcessorIsCounted(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

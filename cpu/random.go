@@ -153,9 +153,9 @@ func pick[T uint32 | uint64](d expr.Draw, numbers []T, words []uint32, index int
 	}
 }
 
-// pickPairs fills out, two elements for each pair of words. It sets both elements to the first word
-// of the pair, or to the second word if odd is 1. The slice words begins with the words of the
-// first pair. pickPairs moves two words at a time.
+// pickPairs fills the slice out with two elements for each pair of words. Both elements are the
+// first word of the pair, or the second word if odd is 1. The slice words begins with the words of
+// the first pair. pickPairs moves two words at a time.
 func pickPairs(out, words []uint32, odd uint8) {
 	shift := 32 * odd
 	if pairs := len(out) / 2; pairs > 0 { // out has room for a uint64

@@ -190,7 +190,8 @@ func TestDevicesShareTheBound(t *testing.T) {
 	b.Free(addr, 4<<20)
 }
 
-// TestSetWorkers changes the number of workers while ops run. The results must not depend on it.
+// TestSetWorkers changes the number of workers while ops run. The results must not depend on the
+// number.
 func TestSetWorkers(t *testing.T) {
 	d := rank(t, "cpu:5")
 	defer d.SetWorkers(0)

@@ -194,8 +194,8 @@ const (
 	uploadsOnce = "replays would copy the bytes of now"
 )
 
-// refused returns an error if s is a stream of a recording: op cannot be recorded, for the reason
-// why. Otherwise it returns nil.
+// refused returns an error if s is a stream of a recording. The string why says why op cannot be
+// recorded. For other streams, refused returns nil.
 func refused(s device.Stream, op, why string) error {
 	r := recordingOf(s)
 	if r == nil {

@@ -151,8 +151,8 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 // split orders the dimensions into the three groups outer, reduced and inner, and sets the sizes of
 // the groups.
 func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.View) {
-	// The order of the dimensions follows the strides of the operand lead, the one with the most
-	// dimensions whose stride is not 0.
+	// lead is the operand with the most dimensions whose stride is not 0. The order of the
+	// dimensions follows its strides.
 	lead, most := 0, -1
 	for i := range ins {
 		moves := 0
@@ -338,8 +338,8 @@ func (r *reduction) value(i int) unsafe.Pointer { return unsafe.Pointer(&r.part[
 func (r *reduction) run(lo, hi int) {
 	w := r.begin(min(r.pl.block, r.binding.size))
 	acc := accumulators.Get().(*accumulator)
-	// rows that are read in place count as short up to a whole block: with one call for each row,
-	// they would take twice as long
+	// Rows that are read in place count as short if they fit into a block. With one call for each
+	// row, they would take twice as long.
 	if short := r.reduc <= r.pl.block/2 || r.inPlace && r.reduc <= r.pl.block; short && r.inner == 1 && r.chunks == 1 {
 		r.shortRows(w, lo, hi)
 	} else {
@@ -441,8 +441,8 @@ func (r *reduction) row(w *runner, acc *accumulator, k, chunk, startPos, n int) 
 	writeBits(r.value(to), r.size, c.total(r))
 }
 
-// clipToRun returns the length of a block that begins at element p: n, or fewer if the elements
-// along the innermost dimension end before. If that dimension is too short for use in place, it
+// clipToRun returns the length of a block that begins at element p. This is n, or less if the
+// innermost dimension ends earlier. If that dimension is too short for use in place, clipToRun
 // returns n.
 func (r *reduction) clipToRun(p, n int) int {
 	run := r.dims[r.rank-1]

@@ -10,7 +10,7 @@ import (
 )
 
 // groupSize is the approximate number of elements in a group of rows. Fused row operations work on
-// groups, because short rows would otherwise cost a call each.
+// groups, because otherwise each short row would need a call of its own.
 const groupSize = 8192
 
 // sameBlock is a number of elements. To apply one value to a row, a worker passes this many copies
@@ -108,8 +108,8 @@ func (w *rowWorker) release() {
 	rowWorkers.Put(w)
 }
 
-// groupRows returns the number of rows of x in a group. If the elements of a column are contiguous,
-// the rows of a group fill at least a cache line.
+// groupRows returns the number of rows of x in a group. If the elements of a column are
+// contiguous, each column of a group fills at least a cache line.
 func groupRows(x *device.View) int {
 	cols := max(1, x.Shape.At(1))
 	n := max(1, groupSize/cols)

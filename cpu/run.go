@@ -12,7 +12,7 @@ import (
 func (d *Device) Supports(op device.Op) bool { return supports(op) }
 
 // supports reports whether the CPU has a kernel for op. The device without memory calls it too: a
-// program then behaves in the same way on both.
+// program then behaves in the same way on both devices.
 func supports(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce, *device.MatMul, *device.Gather, *device.Scatter,

@@ -14,15 +14,15 @@ import (
 const scanLanes = 256
 
 // A scanned column without neighbours is called a row. Up to scanRows rows are scanned together.
-// Each addition in a row waits for the previous one; in the meantime the processor adds in other
-// rows. A block has scanPart elements of each row.
+// Each addition in a row waits for the previous one. In the meantime the processor adds elements
+// of other rows. A block has scanPart elements of each row.
 const (
 	scanRows = 4
 	scanPart = maxBlock / scanRows
 )
 
-// scanTask scans columns. The workers share units of work: a unit is a block of neighbouring
-// columns, or up to scanRows rows.
+// scanTask scans columns. The work is divided among the workers in units. A unit is a block of
+// neighbouring columns, or up to scanRows rows.
 type scanTask struct {
 	*device.Scan
 	n      int // number of elements in a column
@@ -259,9 +259,9 @@ func direction(n int, reverse bool) (first, step int) {
 	return 0, 1
 }
 
-// extremes scans x, a part of a row that begins at position low. For each element it sets places to
-// the position of the greatest or least element of the row so far. The argument start says that the
-// scan of the row begins with this part.
+// extremes scans x, a part of a row that begins at position low. For each element it stores in
+// places the position of the greatest or least element of the row so far. The argument start says
+// that the scan of the row begins with this part.
 func extremes[T float64 | int64](x []T, places []int64, low int, state *T, best *int64, start, reverse, least bool) {
 	k, step := direction(len(x), reverse)
 	if start {
@@ -307,9 +307,9 @@ func extremes[T float64 | int64](x []T, places []int64, low int, state *T, best 
 	*state, *best = s, at
 }
 
-// recur computes a part of a row of a linear recurrence. It replaces each factor in x by the value
-// of the recurrence there. The terms that are added are in b. The argument start says that the scan
-// of the row begins with this part.
+// recur computes a part of a row of a linear recurrence. x holds the factors, and b holds the
+// terms that are added. recur replaces each factor by the value of the recurrence at the same
+// place. The argument start says that the scan of the row begins with this part.
 func recur[T float64 | int64](x, b []T, state *T, reverse, start bool) {
 	k, step := direction(len(x), reverse)
 	for range x {
@@ -412,9 +412,9 @@ func (s *logSum) exponents(x, most []float64, reverse bool) {
 	}
 }
 
-// rests continues the sum after exponents, when the exponentials of x have been computed. It
-// replaces each exponential in x by the field rest of the sum so far. The argument most is the
-// result of exponents.
+// rests continues the sum after the method exponents. The caller has replaced the elements of x by
+// their exponentials. rests replaces each exponential in x by the field rest of the sum so far.
+// The argument most is the result of exponents.
 func (s *logSum) rests(x, most []float64, reverse bool) {
 	k, step := direction(len(x), reverse)
 	m, rest := s.most, s.rest
@@ -452,8 +452,8 @@ func (w *scanSpace) logSums(rows, m int, start, reverse bool) {
 	w.compute(logOfSum, rows, m)
 }
 
-// logSumsAcross continues m columns by one element each. It replaces the element by the logarithm
-// of the sum of the exponentials so far.
+// logSumsAcross continues m columns by one element each. It replaces each of these elements by the
+// logarithm of the sum of its column's exponentials so far.
 func (w *scanSpace) logSumsAcross(m int, start bool) {
 	x, most := at[float64](unsafe.Pointer(&w.x), m), at[float64](unsafe.Pointer(&w.b), m)
 	if start {

@@ -85,7 +85,8 @@ func scanRowsInPlace[E float32 | float64 | int64, T float64 | int64](t *scanTask
 	}
 }
 
-// scanRow scans one row of n elements, whose first element has the offset at in bytes.
+// scanRow scans one row of n elements. The argument at is the offset of the first element in
+// bytes.
 func scanRow[E float32 | float64 | int64, T float64 | int64](x, y unsafe.Pointer, n, at, step int, product bool) {
 	if product {
 		p := T(1)

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// searchTask searches sorted rows for values. The workers share the values, which are numbered
-// across all rows.
+// searchTask searches sorted rows for values. The values are numbered across all rows, and divided
+// among the workers.
 type searchTask struct {
 	*device.Search
 	find func(rows, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool)
@@ -84,8 +84,8 @@ func find[T number | int16 | int8 | uint8](row, values unsafe.Pointer, n, rowStr
 	}
 }
 
-// searches is the number of values that are searched at a time. A search waits for one element
-// after the other, so the processor has time for several.
+// searches is the number of values that are searched at a time. A search waits for each element
+// that it reads. In this time the processor can work on other searches.
 const searches = 4
 
 // findSome searches a row for values that are not NaN. It returns distances in bytes from the row's

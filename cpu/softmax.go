@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// rowTask is a fused row operation. The workers share groups of rows.
+// rowTask is a fused row operation. Groups of rows are divided among the workers.
 type rowTask struct {
 	f     func(w *rowWorker, lo, n int)
 	t     dtype.Type

@@ -17,14 +17,14 @@ import (
 // have too many bits for a word, words leave out their lowest bits. Elements whose words have equal
 // upper bits are then compared by their keys.
 
-// sortTask sorts rows. The workers share the rows.
+// sortTask sorts rows. The rows are divided among the workers.
 type sortTask struct {
 	*device.Argsort
 	n, k int // number of elements in a row, and number of sorted elements that the result needs
 }
 
-// radixLength is the least number of elements for which radix sort is used and not a sort by
-// comparisons.
+// radixLength is the least number of elements for which radix sort is used. Shorter rows are
+// sorted by comparisons.
 const radixLength = 128
 
 func (d *Device) argsort(o *device.Argsort) {
@@ -198,9 +198,10 @@ func (s *sortSpace) sortEqualWords(x []uint64) {
 // digit is some of the upper bits. Words with equal upper bits keep their order, which is the order
 // of the positions.
 //
-// If hardly any words have the same highest digit, radix moves the words by this digit only. The
-// same holds for the two highest digits. Few words are then out of order, and all are near their
-// places, so settle sorts them.
+// If hardly any words have the same highest digit, radix moves the words by this digit only. If
+// hardly any words have the same two highest digits, radix moves the words by these two digits
+// only. In both cases few words are then out of order, and all are near their places. settle
+// therefore sorts them.
 func (s *sortSpace) radix() []uint64 {
 	from, n := s.words, len(s.words)
 	if s.high == 0 {
@@ -238,8 +239,8 @@ func (s *sortSpace) radix() []uint64 {
 	return from
 }
 
-// digitCounts says for each value of a digit how many words have it, and later where the next of
-// them belongs.
+// digitCounts has an entry for each value of a digit. The entry is first the number of words with
+// this value, and later the place of the next such word.
 type digitCounts [1 << longDigit]uint32
 
 // count counts the words by their digit, which is in the given bits. It returns the number of pairs
@@ -291,7 +292,7 @@ func settle(x []uint64) {
 	}
 }
 
-// keys sets dst to the keys of the elements of a row, from the given one on.
+// keys sets dst to the keys of the elements of a row, from element number first on.
 func (t *sortTask) keys(row, first int, dst []uint64) {
 	size := t.X.Type.Size()
 	stride := t.X.Strides.At(1) * size

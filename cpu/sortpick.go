@@ -109,7 +109,7 @@ func (s *sortSpace) nth(k int) uint64 {
 }
 
 // mode returns the last position of the most frequent element. If several elements are equally
-// frequent, it returns the last position of the least of them.
+// frequent, it returns the last position of the least of these elements.
 func (s *sortSpace) mode(t *sortTask) uint64 {
 	nan, floats := t.nanKey()
 	var best uint64

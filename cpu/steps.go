@@ -10,7 +10,7 @@ import (
 )
 
 // shortestSteps is the least number of elements for which a compiled loop is used. A call of the
-// loop takes as long as Go's copy of some dozens of elements.
+// loop takes as long as Go takes to copy some dozens of elements.
 const shortestSteps = 64
 
 // plainRow reports whether a compiled loop copies rows of this number of words faster than Go does.
@@ -98,8 +98,8 @@ func gatherSteps(which *stepLoop, dst, src unsafe.Pointer, n int) bool {
 	return true
 }
 
-// copyRuns copies rows of the given number of words with a loop of [rowsLoop]. The rows are to and
-// from bytes apart.
+// copyRuns copies rows of the given number of words with a loop of [rowsLoop]. The rows of dst are
+// to bytes apart, and those of src are from bytes apart.
 func copyRuns(loop *jit.Code, dst, src unsafe.Pointer, words, to, from, rows int) {
 	var arena stepArena
 	reg, strides := [3]unsafe.Pointer{src, dst, unsafe.Pointer(&arena)}, [2]int{from, to}

@@ -59,8 +59,8 @@ func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	return t, nil
 }
 
-// distinctBatch returns the shape of v, a batch of matrices. If all matrices of the batch are the
-// same memory, the batch in the result has only one.
+// distinctBatch returns the shape of v, a batch of matrices. If all matrices of the batch occupy
+// the same memory, the batch in the result has only one matrix.
 func distinctBatch(v *device.View) shape.Dims {
 	if v.Strides.At(0) == 0 {
 		return v.Shape.With(0, 1)

@@ -48,8 +48,8 @@ func init() { measured.waking.Store(int64(50 * time.Microsecond)) }
 
 func spinTime() time.Duration { return time.Duration(measured.waking.Load()) }
 
-// noteWaking records how long waking a worker took. The recorded time has bounds: on a busy machine
-// waking takes much longer, but goroutines must not spin longer there.
+// noteWaking records how long waking a worker took. The recorded time has bounds: on a busy
+// machine waking takes much longer, but goroutines must not spin longer on such a machine.
 func noteWaking(took time.Duration) {
 	took = min(max(took, minSpinTime), maxSpinTime)
 	old := measured.waking.Load()

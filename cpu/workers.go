@@ -86,7 +86,8 @@ func (e *rangeEnds) left() int {
 	return int(v>>32) - int(uint32(v))
 }
 
-// take removes the first or the last range. It returns false if there is none.
+// take removes the last range if last is true, and the first range otherwise. It returns false if
+// there is no range.
 func (e *rangeEnds) take(last bool) (k int, ok bool) {
 	for {
 		v := e.Load()
@@ -111,10 +112,10 @@ func newWorkerPool(size int) *workerPool {
 	return c
 }
 
-// size returns how many goroutines share a call, including the caller's.
+// size returns how many goroutines work on a call, including the caller's goroutine.
 func (c *workerPool) size() int { return int(c.wanted.Load()) }
 
-// resize changes the number of goroutines that share a call. Work may run at the same time.
+// resize changes the number of goroutines that work on a call. Calls may run at the same time.
 func (c *workerPool) resize(size int) {
 	c.wanted.Store(int64(max(size, 1)))
 	c.wakeSurplus()
@@ -124,7 +125,7 @@ func (c *workerPool) resize(size int) {
 func (c *workerPool) tooMany() bool { return c.running.Load() >= c.wanted.Load() }
 
 // wakeSurplus wakes a sleeping worker if there are too many workers: it then ends. Workers that do
-// not sleep check their number by themselves.
+// not sleep check the number of workers by themselves.
 func (c *workerPool) wakeSurplus() {
 	if c.tooMany() {
 		c.wakeSome(clock(), 1)
@@ -290,8 +291,9 @@ func (j *job) join() bool {
 	return false
 }
 
-// work runs ranges until none is left. The caller takes the first ranges, a worker the last ranges.
-// Each thread thus tends to work on the same memory in each call, and finds it in its cache.
+// work runs ranges until none is left. The caller takes the first ranges, and workers take the
+// last ranges. Each thread thus tends to work on the same memory in each call, and finds it in its
+// cache.
 func (j *job) work(worker bool) {
 	for j.runNext(worker) {
 	}

@@ -228,8 +228,8 @@ func TestTruce(t *testing.T) {
 	}
 }
 
-// TestPatience records times of waking. The time for which a goroutine spins must approach them,
-// within bounds.
+// TestPatience records times of waking. The time for which a goroutine spins must approach these
+// times, within bounds.
 func TestPatience(t *testing.T) {
 	restoreMeasured(t)
 	for _, c := range []struct{ took, want time.Duration }{

@@ -57,9 +57,9 @@ type communicator struct {
 	stopped chan struct{} // closed to make waits for the library give up
 }
 
-// Connect returns a communicator by NVIDIA's NCCL, with devices[r] as rank r. All devices belong to
-// one driver; d need not be among them. Connect waits until the ranks have found each other, which
-// takes about a second.
+// Connect returns a communicator by NVIDIA's NCCL, with devices[r] as rank r. All devices belong
+// to one driver; d may be missing from the list. Connect waits until the ranks have found each
+// other, which takes about a second.
 //
 // The library adds in an order of its own, not in the order of the ranks. On one machine, equal
 // calls return equal bits, but another machine may return different bits. Weights, and the factor

@@ -9,10 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Upload copies src to dst, from byte offset off on. The copy runs after earlier work of s and
-// before later work. The caller may reuse src when Upload returns. Ordinary memory is copied
-// through page-locked memory of the library, in chunks of 1 MiB. An upload of more than 4 MiB waits
-// until its first chunks have been copied. That includes waiting for earlier work on s.
+// Upload copies src to the bytes of dst from offset off on. The copy runs after earlier work of s
+// and before later work. The caller may reuse src when Upload returns. Ordinary memory is copied
+// through page-locked memory of the library, in chunks of 1 MiB. An upload of more than 4 MiB
+// waits until its first chunks have been copied. That includes waiting for earlier work on s.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
 	const op = "upload"
 	st, err := d.stream(op, s)
@@ -42,7 +42,7 @@ func (d *Device) upload(s *stream, dst uint64, b []byte) error {
 }
 
 // send queues a copy of b to the device's address dst. If b is ordinary memory, send returns after
-// it was read. If b is page-locked memory of the pool, the driver reads it only when the stream
+// b was read. If b is page-locked memory of the pool, the driver reads it only when the stream
 // reaches the copy.
 func (d *Device) send(s *stream, dst uint64, b []byte) error {
 	if l := s.rec.Load(); l != nil {
@@ -59,8 +59,8 @@ func (d *Device) send(s *stream, dst uint64, b []byte) error {
 	return d.fault("", d.api.MemcpyHtoDAsync(cu.DevicePtr(dst), unsafe.Pointer(&b[0]), uint64(len(b)), s.handle))
 }
 
-// Download waits for the work on s, and copies the bytes of src from byte offset off on to dst. If
-// that work failed, it returns the fault or the index error.
+// Download waits for the work on s, and then fills dst with the bytes of src from offset off on.
+// If that work failed, it returns the fault or the index error.
 func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
 	const op = "download"
 	st, err := d.stream(op, s)

@@ -43,7 +43,7 @@ type Device struct {
 	timing    timing
 	staging   staging
 
-	products *products // computes matrix products by a library; nil if the package's own kernels do
+	products *products // computes matrix products by a library; nil if own kernels compute them
 
 	tuning    atomic.Uint32 // a [Tuning], which says how the kernels of matrix products are chosen
 	tuned     *tunedProducts

@@ -11,9 +11,9 @@
 //	model = nn.To(model, dev)
 //	tensor.Do(func(s *tensor.Scope) { … }, tensor.On(dev))
 //
-// To choose a certain GPU, call device.Open("cuda:1"), or [Open] or [Get], which return a *[Device]
-// with more methods. Mixed precision is tensor.Autocast, and a whole step as a CUDA graph is
-// tensor.Capture. The profiler is package profile.
+// To choose a certain GPU, call device.Open("cuda:1"), or [Open] or [Get], which return a
+// *[Device] with more methods. tensor.Autocast turns on mixed precision. tensor.Capture makes a
+// CUDA graph of a whole step. The profiler is package profile.
 //
 // The functions here return a GPU's properties, its load and the contents of its memory
 // ([RecordMemoryHistory], [MemorySnapshot]). docs/from-pytorch/torch.cuda.md lists them beside
@@ -34,8 +34,8 @@
 //     the GPU continues to work. A kernel that failed is a *[device.Fault]. If the fault is
 //     Sticky, the process has lost its context, and every later call immediately returns that
 //     fault.
-//   - Views are checked before anything is queued: a *[device.OperandError] names operation and
-//     operand.
+//   - Views are checked before anything is queued: a *[device.OperandError] names the operation
+//     and the operand.
 //   - Memory comes from a caching pool with an arena for each stream. Free and Alloc on one stream
 //     need no call of the driver. A buffer that other streams read ([device.Buffer] Use) is reused
 //     when those streams are done with it. At the limit, the pool runs the garbage collector,

@@ -221,7 +221,7 @@ func (e *Event) delayStream(s *stream) error {
 	return nil
 }
 
-// checkRecording returns the error of a wait or a query, which op names. The last mark of e was
+// checkRecording returns the error of the wait or query with the name op. The last mark of e was
 // made in a recording, so neither the host nor a stream outside of the recording may wait for it.
 func (e *Event) checkRecording(op string) error {
 	return &device.RecordError{Device: e.d.name, Op: op, Why: "its mark was made in a recording, for the streams of that"}

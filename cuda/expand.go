@@ -49,9 +49,9 @@ func (d *Device) wantsExpandable() bool {
 // from step to step then need less memory. Segments of fixed sizes would have free blocks that are
 // too small for later requests.
 //
-// It is off by default, as in PyTorch; FLAMBEAU_CUDA_EXPANDABLE=1 turns it on. So far it has only
-// run on the emulated driver, not on hardware. If the GPU has no virtual memory management, the
-// error says so.
+// The setting is off by default, as in PyTorch; FLAMBEAU_CUDA_EXPANDABLE=1 turns it on. So far it
+// has only run on the emulated driver, not on hardware. If the GPU has no virtual memory
+// management, the error says so.
 func (d *Device) SetExpandableSegments(enabled bool) error {
 	if !d.pool.SetExpandable(enabled) && enabled {
 		return fmt.Errorf("%s: %w", d, errNoVirtualMemory)

@@ -35,7 +35,7 @@ func (d *Device) leave() { runtime.UnlockOSThread() }
 // fault converts an error of a driver call to a *[device.Fault], and nil to nil. A sticky fault
 // ends the device: every later call returns it. The argument kernel is the name of the launched
 // kernel, if known. On hardware, the fault keeps the name only if the program waits for every
-// launch, because a later call may report it.
+// launch. Otherwise a later call may report the fault.
 func (d *Device) fault(kernel string, err error) error {
 	if err == nil {
 		return nil
@@ -68,8 +68,8 @@ func (d *Device) fault(kernel string, err error) error {
 	return f
 }
 
-// indexSlots is the number of records for index errors on a device. Each stream has its own record.
-// If there are more streams than records, streams share them.
+// indexSlots is the number of records for index errors on a device. Each stream has its own
+// record. If there are more streams than records, several streams use the same record.
 const indexSlots = 64
 
 // indexFaults is page-locked host memory to which kernels write the first index that is out of

@@ -235,7 +235,7 @@ func TestCapturedModelOfTwoDevices(t *testing.T) {
 }
 
 // TestAcrossRefuses captures work on a device that was not passed to Across. The error must say
-// that Across has to name it.
+// that Across has to name this device.
 func TestAcrossRefuses(t *testing.T) {
 	list, err := cuda.Emulate("emulate:3,mem=8MiB")
 	if err != nil {

@@ -166,9 +166,9 @@ func eagerNumbers(t *testing.T, n int) []float64 {
 }
 
 // TestForkedTraining captures and replays a step whose halves are on streams of their own, with
-// eager steps between the replays. It must compute the same bits as eager steps on one stream. The
-// test repeats this for several orders of the streams, for memory in segments and in pages, and
-// while a memory history and a profile are recorded.
+// eager steps between the replays. All steps must compute the same bits as eager steps on one
+// stream. The test repeats this for several orders of the streams, for memory in segments and in
+// pages, and while a memory history and a profile are recorded.
 func TestForkedTraining(t *testing.T) {
 	const n = 6
 	want := eagerNumbers(t, n)

@@ -30,7 +30,7 @@ func (d *Device) MemorySnapshot() *device.MemorySnapshot {
 }
 
 // RecordMemoryHistory records every allocation and free of dev from now on. It accepts any device
-// that device.Open returns. If dev is no [device.MemoryHistorian], the error wraps
+// that device.Open returns. If dev is not a [device.MemoryHistorian], the error wraps
 // [device.ErrNoHistory].
 func RecordMemoryHistory(dev device.Device, opts ...device.HistoryOption) error {
 	h, err := historian(dev)
@@ -40,7 +40,7 @@ func RecordMemoryHistory(dev device.Device, opts ...device.HistoryOption) error 
 	return err
 }
 
-// StopMemoryHistory ends the recording that [RecordMemoryHistory] began. If dev is no
+// StopMemoryHistory ends the recording that [RecordMemoryHistory] began. If dev is not a
 // [device.MemoryHistorian], the error wraps [device.ErrNoHistory].
 func StopMemoryHistory(dev device.Device) error {
 	h, err := historian(dev)
@@ -51,8 +51,8 @@ func StopMemoryHistory(dev device.Device) error {
 }
 
 // MemorySnapshot returns the segments and blocks of dev's allocator and the recorded events.
-// Package profile/memsnap writes them to files. If dev is no [device.MemoryHistorian], the error
-// wraps [device.ErrNoHistory].
+// Package profile/memsnap writes them to files. If dev is not a [device.MemoryHistorian], the
+// error wraps [device.ErrNoHistory].
 func MemorySnapshot(dev device.Device) (*device.MemorySnapshot, error) {
 	h, err := historian(dev)
 	if err != nil {

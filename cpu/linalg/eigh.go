@@ -55,7 +55,8 @@ func Eigh[T Float](par Parallel, n int, a, values, vectors []T) bool {
 	return true
 }
 
-// epsilon returns a relative bound: smaller changes of a number of type T do not matter.
+// epsilon returns a bound for relative changes of a number of type T. Changes below the bound do
+// not matter.
 func epsilon[T Float]() float64 {
 	if _, ok := any(T(0)).(float32); ok {
 		return 0x1p-26
@@ -77,7 +78,7 @@ func greatest[T Float](a []T) T {
 	return most
 }
 
-// powerOfTwo returns a power of two whose product with most is about 1.
+// powerOfTwo returns a power of two whose product with the number most is about 1.
 func powerOfTwo[T Float](most T) float64 {
 	if most == 0 {
 		return 1
@@ -89,7 +90,7 @@ func powerOfTwo[T Float](most T) float64 {
 // tridiagonal reduces the symmetric matrix s to a tridiagonal one by Householder reflectors. It
 // returns the diagonal d and the elements e beside it. Row k of v becomes the vector of reflector
 // k, which begins at column k+1. One pass over s does two things: it updates s by one reflector,
-// and multiplies it by the vector of the next.
+// and multiplies s by the vector of the next reflector.
 func tridiagonal[T Float](par Parallel, n int, s, v *padded[T], tau []T) (d, e []float64) {
 	d, e = make([]float64, n), make([]float64, n)
 	work := zeros[T](5, n)
@@ -135,9 +136,9 @@ func update[T Float](par Parallel, s *padded[T], left int, p, y, q, x, r, sum []
 
 // diagonalise finds the eigenvalues of the tridiagonal matrix with the diagonal d and the elements
 // e beside it, and leaves them in d. It adds the rotations to r. It makes implicit QR steps with
-// Wilkinson's shift (Golub and Van Loan, 8.3.3). Each step begins at the end of the diagonal with
-// the greater element: the small eigenvalues of graded matrices then stay precise. An element of e
-// up to about eps times its neighbours counts as 0.
+// Wilkinson's shift (Golub and Van Loan, 8.3.3). Each step begins at that end of the diagonal
+// whose element is greater. The small eigenvalues of graded matrices then stay precise. An element
+// of e up to about eps times its neighbours counts as 0.
 func diagonalise[T Float](d, e []float64, eps float64, r *rotations[T]) bool {
 	n := len(d)
 	norm := 0.0
@@ -175,14 +176,14 @@ func diagonalise[T Float](d, e []float64, eps float64, r *rotations[T]) bool {
 	return true
 }
 
-// qrStep makes an implicit QR step on rows first to last. If first is greater than last, it goes in
-// the other direction (a QL step).
+// qrStep makes an implicit QR step on rows first to last. If first is greater than last, the step
+// goes upwards (a QL step).
 func qrStep[T Float](d, e []float64, first, last int, r *rotations[T]) {
 	step, beside := 1, 0 // e[i+beside] is the element between rows i and i+step
 	if first > last {
 		step, beside = -1, -1
 	}
-	// Wilkinson's shift: of the eigenvalues of the last two rows, the one that is nearer to d[last]
+	// Wilkinson's shift is the eigenvalue of the last two rows that is nearer to d[last].
 	b := e[last-step+beside]
 	g := (d[last-step] - d[last]) / (2 * b)
 	shift := d[last] - b/(g+math.Copysign(math.Hypot(g, 1), g))

@@ -35,8 +35,8 @@ func unit[T Float]() float64 {
 	return 0x1p-52
 }
 
-// apart returns the greatest difference between a and b·c for b of m×k and c of k×n. Functions of
-// the row and the column give the elements of the matrices.
+// apart returns the greatest difference between a and b·c, where b is m×k and c is k×n. Functions
+// of the row and the column give the elements of the matrices.
 func apart(m, n, k int, a func(i, j int) float64, b, c func(i, j int) float64) float64 {
 	worst := 0.0
 	for i := range m {

@@ -9,8 +9,8 @@ import (
 )
 
 // LU is the factorisation P·A = L·U of an n×n matrix A with row exchanges. The diagonal of L is 1.
-// Memory holds U, and below the diagonal the elements of -L. So package gemm can add the products
-// that elimination subtracts.
+// One matrix holds both factors: U, and below the diagonal the elements of -L. Because of the
+// sign, package gemm can add the products that elimination subtracts.
 type LU[T Float] struct {
 	n      int
 	f      padded[T]
@@ -82,7 +82,7 @@ func (lu *LU[T]) lower() triangle[T] {
 
 func (lu *LU[T]) upper() triangle[T] { return triangle[T]{Matrix: lu.f.whole(), upper: true} }
 
-// factor factors columns lo to hi, in the rows from lo on.
+// factor factors columns lo to hi-1, in the rows from lo on.
 func (lu *LU[T]) factor(par Parallel, lo, hi int) {
 	if hi-lo <= block {
 		lu.panel(lo, hi)
@@ -146,7 +146,8 @@ func (lu *LU[T]) small() {
 	}
 }
 
-// panel factors columns lo to hi. It computes a column from the columns before it, as Crout does.
+// panel factors columns lo to hi-1. It computes a column from the columns before it, as Crout
+// does.
 func (lu *LU[T]) panel(lo, hi int) {
 	f, m, w := &lu.f, lu.n-lo, hi-lo
 	p := padded[T]{a: lu.panels.a, rows: w, stride: upTo(m, rows.Width)}
@@ -231,7 +232,7 @@ func (lu *LU[T]) Solve(par Parallel, k int, b Matrix[T], x []T) {
 }
 
 // Inverse sets x, n×n and row-major, to the inverse of A, which is U⁻¹·L⁻¹·P. Column j of L⁻¹
-// begins at row j, so substitution begins there.
+// begins at row j, so substitution begins at row j too.
 func (lu *LU[T]) Inverse(par Parallel, x []T) {
 	n := lu.n
 	if n == 0 {

@@ -32,7 +32,7 @@ type Matrix[T Float] struct {
 }
 
 // padded is a matrix in memory of the package. Its rows and columns are padded with zeros, as
-// package rows needs them.
+// package rows requires.
 type padded[T Float] struct {
 	a      []T
 	rows   int // number of rows, including padding
@@ -60,7 +60,7 @@ func poolOf[T Float]() *sync.Pool {
 // serial is a Parallel that uses only the calling goroutine.
 var serial = Parallel(gemm.Serial)
 
-// block is the number of rows and columns up to which a matrix is not halved.
+// block is a number of rows or columns. Recursive functions do not halve matrices up to this size.
 const block = 16
 
 // halved returns a multiple of block that is about half of n, for n > block.
@@ -79,8 +79,8 @@ func rough[T Float](m, n int) padded[T] {
 	return p
 }
 
-// load sets row i to row order[i] of the matrix of n columns, and the padding to zeros. If order is
-// nil, row i becomes row i.
+// load sets row i to row order[i] of the matrix of n columns, and the padding to zeros. If order
+// is nil, all rows keep their places.
 func (p *padded[T]) load(n int, from Matrix[T], order []int) {
 	for i := range p.rows {
 		row, k := p.row(i), i
@@ -126,7 +126,7 @@ func transpose[T Float](dst []T, ldd int, src []T, rs, m, n int) {
 	}
 }
 
-// addProduct adds a·b to c, for a of m×k with any distances.
+// addProduct adds a·b to c. The m×k matrix a may have any distances between its elements.
 func addProduct[T Float](par Parallel, m, n, k int, a Matrix[T], b []T, ldb int, c []T, ldc int) {
 	if x, ok := any(a.Data).([]float32); ok {
 		gemm.F32(gemm.Parallel(par), m, n, k, x, a.Row, a.Column, any(b).([]float32), ldb, 1, any(c).([]float32), ldc, 1, true)

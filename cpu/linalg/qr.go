@@ -3,13 +3,13 @@ package linalg
 import "github.com/flambeau-go/flambeau/cpu/internal/rows"
 
 // QR decomposes the m×n matrix a. It sets q, m×k, to orthonormal columns and r, k×n, to the upper
-// triangular factor. k is min(m, n) or m. r must be zeros.
+// triangular factor. k is min(m, n) or m. The elements of r must be 0 at the start.
 //
 // Each column is scaled by a power of two of its own, which does not change q. Columns far smaller
 // than others thus keep their digits.
 //
 // One pass over the matrix does two things: it updates the matrix by one reflector, and multiplies
-// it by the vector of the next.
+// the matrix by the vector of the next reflector.
 func QR[T Float](m, n, k int, a, q, r []T) {
 	count := min(m, n)
 	scale := columnScales(m, n, a)

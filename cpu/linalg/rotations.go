@@ -14,7 +14,7 @@ type rotations[T Float] struct {
 	to     *padded[T]
 	both   padded[T] // a row of cosines and a row of sines
 	used   int       // number of rotations that are collected
-	limit  int       // number of rotations at which they are applied
+	limit  int       // collected rotations are applied when they reach this number
 	sweeps []sweep
 }
 

@@ -9,8 +9,8 @@ import (
 
 // SVD decomposes the m×n matrix a. It sets s to the singular values, in descending order. The
 // columns of u become left singular vectors, and the rows of vt right ones. If full is true, u is
-// m×m and vt is n×n, else they have min(m, n) columns and rows. The elements of a must be finite.
-// SVD returns false if the iteration does not converge.
+// m×m and vt is n×n. Otherwise u has min(m, n) columns, and vt has min(m, n) rows. The elements of
+// a must be finite. SVD returns false if the iteration does not converge.
 //
 // Householder reflectors make the matrix bidiagonal. Implicit QR steps find the singular values.
 // The rotations of these steps are applied to the rows of the transposed matrices of singular
@@ -104,10 +104,11 @@ func (p *padded[T]) copyTo(dst []T, ldd int, order []int, n int) {
 
 // bidiagonal reduces the m×n matrix b, m ≥ n ≥ 1, to an upper bidiagonal one. It returns the
 // diagonal d and the elements e above it. Step k applies a Householder reflector from the left and
-// one from the right. Row k of u becomes the vector of the first, which begins at column k. Row k
-// of v becomes that of the second, which begins at column k+1. One pass over b does two things: it
-// updates b by the reflectors of one step, and multiplies it by a vector of the next (G. Howell et
-// al., Cache Efficient Bidiagonalization Using BLAS 2.5 Operators, 2008).
+// one from the right. Row k of u becomes the vector of the left reflector, which begins at column
+// k. Row k of v becomes the vector of the right reflector, which begins at column k+1. One pass
+// over b does two things: it updates b by the reflectors of one step, and multiplies b by a vector
+// of the next step (G. Howell et al., Cache Efficient Bidiagonalization Using BLAS 2.5 Operators,
+// 2008).
 func bidiagonal[T Float](m, n int, b, u, v *padded[T], tauU, tauV []T) (d, e []float64) {
 	d, e = make([]float64, n), make([]float64, n)
 	tall, wide := zeros[T](5, m), zeros[T](2, n)
@@ -158,7 +159,7 @@ func bidiagonal[T Float](m, n int, b, u, v *padded[T], tauU, tauV []T) (d, e []f
 
 // singular finds the singular values of the bidiagonal matrix with the diagonal d and the elements
 // e above it, and leaves them in d with any sign. It adds the rotations of rows to left and those
-// of columns to right. Each step begins at the end of the diagonal with the greater element, which
+// of columns to right. Each step begins at that end of the diagonal whose element is greater. This
 // keeps small singular values precise. An element of e up to about eps times its neighbours counts
 // as 0.
 func singular[T Float](d, e []float64, eps float64, left, right *rotations[T]) bool {

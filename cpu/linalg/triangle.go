@@ -2,9 +2,9 @@ package linalg
 
 import "github.com/flambeau-go/flambeau/cpu/internal/rows"
 
-// triangle is a triangle of a matrix, for substitution. Substitution adds products, as package gemm
-// does. So it yields -X for the solution X. If the elements off the diagonal are those of the
-// negative matrix, it yields X.
+// triangle is a triangle of a matrix, for substitution. Substitution adds products, as package
+// gemm does. So it yields -X instead of the solution X. It yields X if the elements off the
+// diagonal are those of the negative matrix.
 type triangle[T Float] struct {
 	Matrix[T]
 	upper   bool
@@ -15,8 +15,8 @@ type triangle[T Float] struct {
 // columnsOfTask is the number of columns of a right-hand side that a task solves.
 const columnsOfTask = 64
 
-// overColumns calls f for groups of columns, which are multiples of rows.Width. If there is one
-// group, f may use par.
+// overColumns calls f for groups of at most columnsOfTask columns. If there is only one group, f
+// may use par.
 func overColumns(par Parallel, width int, f func(par Parallel, from, width int)) {
 	if width <= columnsOfTask {
 		f(par, 0, width)
@@ -28,9 +28,10 @@ func overColumns(par Parallel, width int, f func(par Parallel, from, width int))
 	})
 }
 
-// substitute replaces rows lo to hi of the right-hand side x by the solution, or by its negative.
-// It is recursive (S. Toledo, Locality of Reference in LU Decomposition with Partial Pivoting,
-// 1997): the triangle is halved, so that most of the work is products. Row i of x begins at i*ldx.
+// substitute replaces rows lo to hi-1 of the right-hand side x by the solution, or by its
+// negative. It is recursive (S. Toledo, Locality of Reference in LU Decomposition with Partial
+// Pivoting, 1997): the triangle is halved, so that most of the work is products. Row i of x begins
+// at i*ldx.
 func (t *triangle[T]) substitute(par Parallel, lo, hi int, x []T, ldx, width int) {
 	diagonal := t.Row + t.Column
 	if hi-lo <= 2*block {
@@ -55,8 +56,8 @@ func (t *triangle[T]) substitute(par Parallel, lo, hi int, x []T, ldx, width int
 	t.substitute(par, h, hi, x, ldx, width)
 }
 
-// apply multiplies rows r0 to r1 of t, in columns c0 to c1, by rows c0 to c1 of x. It adds the
-// product to rows r0 to r1 of x.
+// apply multiplies rows r0 to r1-1 of t, in columns c0 to c1-1, by rows c0 to c1-1 of x. It adds
+// the product to rows r0 to r1-1 of x.
 func (t *triangle[T]) apply(par Parallel, r0, r1, c0, c1 int, x []T, ldx, width int) {
 	a := Matrix[T]{t.Data[r0*t.Row+c0*t.Column:], t.Row, t.Column}
 	addProduct(par, r1-r0, width, c1-c0, a, x[c0*ldx:], ldx, x[r0*ldx:], ldx)

@@ -169,7 +169,7 @@ type machine interface {
 	Read(path string) (text string, ok bool)
 	Exists(path string) bool
 	Glob(pattern string) []string
-	// Target returns the full path to which a symbolic link leads, or path if it is no link.
+	// Target returns the full path to which a symbolic link leads, or path if path is not a link.
 	Target(path string) string
 	// Open opens a device file for reading and writing, and closes it again.
 	Open(path string) error

@@ -25,8 +25,8 @@
 // Some calls receive memory as an unsafe.Pointer. That memory must not move, and must stay alive,
 // until the work that reads or writes it has completed. That may be after the call's return. This
 // holds for page-locked memory from MemHostAlloc, and for pageable memory. Drivers usually finish
-// with pageable memory within the call, but they do not promise it. So a caller that copies from or
-// to Go memory synchronises the stream before it reads the memory, or lets it go
+// with pageable memory within the call, but they do not promise it. So a caller that copies from
+// or to Go memory synchronises the stream before it reads the memory or gives it up
 // (runtime.KeepAlive).
 //
 // # Absence of the driver

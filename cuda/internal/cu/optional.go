@@ -97,7 +97,7 @@ type GraphKernel struct {
 type AttributeLauncher interface {
 	// LaunchKernelEx is cuLaunchKernelEx: LaunchKernel with attributes. It returns ErrNotSupported
 	// if the driver is older than CUDA 11.6, or if the device does not support an attribute. It
-	// returns ErrInvalidClusterSize if the grid is no multiple of the cluster.
+	// returns ErrInvalidClusterSize if the grid is not a multiple of the cluster.
 	LaunchKernelEx(l GraphKernel, a LaunchAttributes, s Stream) error
 }
 

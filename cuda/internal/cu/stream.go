@@ -55,7 +55,7 @@ func (d *driver) EventElapsed(start, end Event) (time.Duration, error) {
 	return time.Duration(float64(ms) * float64(time.Millisecond)), fail(r, "cuEventElapsedTime")
 }
 
-// query converts the result of a query, for which ErrNotReady is no error.
+// query converts the result of a query, for which ErrNotReady is not an error.
 func query(r Result, call string) (bool, error) {
 	if r == ErrNotReady {
 		return false, nil

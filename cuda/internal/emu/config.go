@@ -104,13 +104,13 @@ const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,s
 //	[,peer=off][,link=10GB][,pageable=late]
 //
 // N is the number of devices (1 by default). mem is the memory of each device: a number with KiB,
-// MiB, GiB or TiB. sm is the compute capability, seed the schedule's seed (0 by default), and
-// segment the size of a segment. With expandable=on pools grow by pages of virtual memory. With
+// MiB, GiB or TiB. sm is the compute capability. seed is the seed of the schedule (0 by default).
+// segment is the size of a segment. With expandable=on pools grow by pages of virtual memory. With
 // peer=off devices cannot address each other's memory. link is the number of bytes a second from
-// one device to another, in each direction (450GB by default): a number with kB, MB, GB or TB,
-// which are powers of 1000. With pageable=late copies access pageable memory when their turn in the
-// stream comes. With pageable=now, the default, they access it within the call. The error is a
-// [*SpecError].
+// one device to another, in each direction (450GB by default). It is a number with kB, MB, GB or
+// TB, which are powers of 1000. With pageable=late copies access pageable memory when their turn
+// in the stream comes. With pageable=now, the default, they access it within the call. The error
+// is a [*SpecError].
 func Parse(spec string) (Config, error) {
 	var c Config
 	bad := func(part, want string) (Config, error) {

@@ -112,8 +112,8 @@ func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64,
 }
 
 // MemcpyDtoHAsync copies to the host. Page-locked memory is written when the stream reaches the
-// copy. For other (pageable) memory, the call completes the stream's work. With PageableLate, a
-// later synchronisation does.
+// copy. For other (pageable) memory, the call completes the stream's work before it returns. With
+// PageableLate, it does not: a later synchronisation completes the work.
 //
 // In meta mode a copy to pageable memory returns ErrMeta. A copy to page-locked memory is counted
 // and dropped. The wait for such a copy, which must precede a read by the host, returns ErrMeta.

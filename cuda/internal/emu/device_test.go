@@ -54,8 +54,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestCurrentContext checks the current context. It must belong to the thread, calls must need one,
-// and it must end with the last release.
+// TestCurrentContext checks the current context. The context must belong to the thread, and must
+// end with the last release. Calls must fail without a current context.
 func TestCurrentContext(t *testing.T) {
 	r := newRig(t, Config{})
 	other := make(chan error)

@@ -18,8 +18,8 @@
 // CUDA promises less about pageable memory. With PageableLate the driver does no more than CUDA
 // promises: copies of pageable memory also happen when their turn in the queue comes. If a source
 // changes before that, the context ends. A destination holds poison until then.
-// FLAMBEAU_PAGEABLE=late sets this for each driver whose Config does not choose, so that a whole
-// test suite can run with it.
+// FLAMBEAU_PAGEABLE=late sets PageableLate for each driver whose Config has no setting. A whole
+// test suite can then run with PageableLate.
 //
 // The nodes of a graph form queues of their own, as far as their dependencies allow. A launch of a
 // graph counts as one launch.
@@ -61,9 +61,9 @@
 // small kernel of a stream that communicates delays other kernels by the time that it runs, not by
 // the time that it waits.
 //
-// An operation begins no earlier than the host submitted it. The host of each device has a clock of
-// its own: if ranks are goroutines with one device each, they submit at the same time. A wait moves
-// the clock of the device whose context is current.
+// An operation never begins before the host has submitted it. The host of each device has a clock
+// of its own: if ranks are goroutines with one device each, they submit at the same time. A wait
+// moves the clock of the device whose context is current.
 //
 // With Seed 0 the times do not depend on how such goroutines take turns, under two conditions:
 //

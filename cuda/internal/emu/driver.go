@@ -127,7 +127,7 @@ func (d *Driver) Config() Config { return d.cfg }
 func (d *Driver) Emulated() bool { return true }
 
 // Now returns the virtual time of the host. Each device has its own host clock, which
-// synchronisation moves forward, and Now returns the latest of their times.
+// synchronisation moves forward. Now returns the latest time of these clocks.
 func (d *Driver) Now() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,9 +148,9 @@ func (d *Driver) NowOf(ordinal int) time.Duration {
 	return d.devices[ordinal].host
 }
 
-// Reset makes a device usable again after a fault, which is impossible on hardware. It destroys the
-// device's memory, streams, events and modules. If the primary context is retained, it is like a
-// new context. The error is ErrInvalidDevice if there is no such device.
+// Reset makes a device usable again after a fault, which is impossible on hardware. It destroys
+// the device's memory, streams, events and modules. A retained primary context keeps its handle,
+// but is otherwise like a new context. The error is ErrInvalidDevice if there is no such device.
 func (d *Driver) Reset(ordinal int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -19,10 +19,10 @@ const (
 //
 // A copy between devices occupies the link from the source to the destination. There is a link for
 // each ordered pair of devices: NVLink is full duplex, and a copy to one peer does not slow down a
-// copy to a second peer. (With a switch between the devices, it would. But in a model of a switch,
-// the copies of two ranks would share a link, and their times would depend on which rank called
-// first.) A copy through the host occupies the engine of the stream's device for copies from the
-// host or to the host.
+// copy to a second peer. (A switch between the devices would slow it down, but is not modelled. In
+// a model of a switch, the copies of two ranks would share a link. Their times would depend on
+// which rank called first.) A copy through the host occupies the engine of the stream's device for
+// copies from the host or to the host.
 //
 // Kernels take turns too, although hardware runs small kernels at the same time. Small kernels
 // share the device, so two at once take about as long as one after the other.

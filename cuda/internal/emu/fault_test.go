@@ -175,7 +175,7 @@ func TestCopiesFault(t *testing.T) {
 	}
 }
 
-// TestLaunchIsChecked makes wrong launches. The call must return an error, and the context must
+// TestLaunchIsChecked makes wrong launches. Each call must return an error, and the context must
 // stay usable.
 func TestLaunchIsChecked(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})

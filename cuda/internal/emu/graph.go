@@ -22,7 +22,7 @@ type work struct {
 	ctx *context
 	// run does the work and returns its virtual time. It is nil if the work does nothing.
 	run func() (time.Duration, error)
-	// count adds to the counters of launches. It is nil for work that is no launch.
+	// count adds to the counters of launches. It is nil for work that is not a launch.
 	count func()
 	child *graph // copy of a child graph, whose nodes run before the end of this node
 }
@@ -321,8 +321,8 @@ func (d *Driver) GraphAddChildGraphNode(h cu.Graph, after []cu.GraphNode, child 
 	})
 }
 
-// clone copies a graph with its nodes. The copied nodes have the same handles as the originals, to
-// which the handles still refer.
+// clone copies a graph with its nodes. The copied nodes have the same handles as the originals.
+// The handles still refer to the originals.
 func (g *graph) clone() *graph {
 	c := &graph{ctx: g.ctx}
 	of := map[*graphNode]*graphNode{}
@@ -408,9 +408,10 @@ type capture struct {
 	err  error // error of the first call that is not allowed during a capture
 }
 
-// capturable lists the calls that are allowed on a stream during a capture. A call that waits would
-// wait forever. A call that accesses pageable memory would do so only during the capture, and not
-// at each launch. An event would add a second stream to the capture, which is not emulated.
+// capturable lists the calls that are allowed on a stream during a capture. A call that waits
+// would wait forever. A call that accesses pageable memory would access it only during the
+// capture, and not at each launch. An event would add a second stream to the capture, which is not
+// emulated.
 var capturable = map[string]bool{"cuLaunchKernel": true, "cuMemcpyDtoDAsync": true, "cuMemsetD8Async": true, "cuMemsetD16Async": true,
 	"cuMemsetD32Async": true, "cuStreamBeginCapture": true, "cuStreamEndCapture": true}
 

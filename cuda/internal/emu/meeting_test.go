@@ -40,7 +40,8 @@ func (p *twoDevices) get(i int) (v uint32, err error) {
 	return binary.LittleEndian.Uint32(b[:]), err
 }
 
-// sum returns a meeting of two devices that replaces one word on each by the sum of both.
+// sum returns a meeting of two devices that replaces one word on each device by the sum of the two
+// words.
 func (p *twoDevices) sum() *Meeting {
 	return NewMeeting("sum", 2, 4, func(m *Shared) error {
 		var total uint32

@@ -25,7 +25,7 @@ const (
 )
 
 // usualPageable returns the setting for a Config that has none. FLAMBEAU_PAGEABLE also affects the
-// emulated GPUs that tests create, so that whole test suites can run with it.
+// emulated GPUs that tests create, so that whole test suites can run with this setting.
 func usualPageable() Pageable {
 	if os.Getenv("FLAMBEAU_PAGEABLE") == "late" {
 		return PageableLate

@@ -74,8 +74,8 @@ func TestPeerAccessCalls(t *testing.T) {
 	expect("peer=off", r.CtxDisablePeerAccess(other), cu.ErrPeerAccessNotEnabled)
 }
 
-// TestPeerLoads lets kernels access a peer's memory. They may do so if access is enabled in that
-// direction. Otherwise the fault must say what is missing.
+// TestPeerLoads lets kernels access a peer's memory. An access must succeed if it is enabled in
+// that direction. Otherwise the fault must say what is missing.
 func TestPeerLoads(t *testing.T) {
 	fault := func(r *rig, err error, words ...string) {
 		t.Helper()
@@ -195,8 +195,9 @@ func TestPeerCopyPaths(t *testing.T) {
 }
 
 // TestPeerCopyIsNotOneMoment changes the source of a copy. Without an event, an adversarial
-// schedule must change it before, in the middle of, or after the copy. With an event it must never
-// change during the copy. If the source is freed before the copy has run, the context must end.
+// schedule must change it before, in the middle of, or after the copy. With an event the source
+// must never change during the copy. If the source is freed before the copy has run, the context
+// must end.
 func TestPeerCopyIsNotOneMoment(t *testing.T) {
 	run := func(seed uint64, wait bool) (v []uint32, err error) {
 		r, other := newPair(t, Config{Memory: 4 << 20, Seed: seed})
@@ -274,8 +275,8 @@ func (r *rig) affine1(s cu.Stream, x cu.DevicePtr) error {
 	return r.LaunchKernel(f, cu.Dim3{X: 2, Y: 1, Z: 1}, cu.Dim3{X: 32, Y: 1, Z: 1}, 0, s, p)
 }
 
-// TestPeersInMetaMode enables peer access and copies between peers in meta mode. The copies must be
-// counted, and no memory may be accessed.
+// TestPeersInMetaMode enables peer access in meta mode, and then copies between peers. The copies
+// must be counted, and no memory may be accessed.
 func TestPeersInMetaMode(t *testing.T) {
 	r, other := newPair(t, Config{Memory: 4 << 20, Meta: true})
 	r.ok(r.CtxEnablePeerAccess(other))

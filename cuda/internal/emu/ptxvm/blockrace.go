@@ -6,13 +6,14 @@ import (
 	"slices"
 )
 
-// The detector looks for races between blocks on global memory if Launch.CheckBlocks is set. Blocks
-// then run one by one. The order of two blocks follows the PTX ISA ("Memory Consistency Model",
-// causality order). A warp releases what it knows (which accesses happened before) to a word of
-// memory: by a .release operation, or by a fence with an atomic or strong store after it. A warp
-// that reads the word later acquires that knowledge: by an .acquire operation, or by an atomic or
-// strong load with a fence after it. Barriers pass on the knowledge of warps within a block. The
-// lanes of a warp are not distinguished. An operation of block scope does not order blocks.
+// The detector looks for races between blocks on global memory if Launch.CheckBlocks is set.
+// Blocks then run one by one. The order of two blocks follows the PTX ISA ("Memory Consistency
+// Model", causality order). A warp knows which accesses happened before. It releases this
+// knowledge to a word of memory by a .release operation, or by a fence with an atomic or strong
+// store after it. A warp that reads the word later can acquire the knowledge. It does so by an
+// .acquire operation, or by an atomic or strong load with a fence after it. Barriers pass on the
+// knowledge of warps within a block. The lanes of a warp are not distinguished. An operation of
+// block scope does not order blocks.
 //
 // Atomics and strong accesses do not race with each other. Two writes of the same value do not race
 // either.

@@ -11,9 +11,9 @@
 // mbarrier, ldmatrix, mma.sync and wmma instructions of PTX ISA 7.x/8.x up to sm_90. It executes
 // functions, including recursive functions and calls by address.
 //
-// The package does not execute wgmma, TMA and the transaction counts of mbarrier, textures,
-// clusters of more than one block, 8-bit floats, and matrices of 4 and 1 bits. It does not execute
-// SIMD video instructions, alloca, parameters of functions in registers, and CUDA's device library
+// The package does not execute wgmma, TMA, the transaction counts of mbarrier, textures, clusters
+// of more than one block, 8-bit floats, or matrices of 4 and 1 bits. Neither does it execute SIMD
+// video instructions, alloca, parameters of functions in registers, or CUDA's device library
 // (printf, malloc). A failed assert is a Trap that quotes the assertion. An instruction, modifier
 // or operand type that is not executed is a *ParseError that names it. Parse skips no instruction
 // silently.
@@ -39,12 +39,12 @@
 //
 // # What is not modelled
 //
-// Lanes reconverge at immediate post-dominators. So a lane that spins for another lane of its own
-// warp never ends, and is reported as Runaway, unless the lane for which it spins has already run.
-// At a warp-level instruction the missing lanes run first. At barriers of the block and at matrix
-// instructions they do not: these are .aligned, so reaching them with a divided warp is a mistake.
-// Races on global memory between threads of one block are always found. Races between blocks are
-// found only on request (Launch.CheckBlocks). Acquire and release order is not tracked within a
-// block. An access with .acquire or .release is itself never a race. But accesses to the data that
-// it guards count as a race unless a barrier orders them.
+// Lanes reconverge at immediate post-dominators. So a lane must not spin for another lane of its
+// own warp that has not run yet. It would never end, and is reported as Runaway. At a warp-level
+// instruction the missing lanes run first. At barriers of the block and at matrix instructions
+// they do not: these are .aligned, so reaching them with a divided warp is a mistake. Races on
+// global memory between threads of one block are always found. Races between blocks are found only
+// on request (Launch.CheckBlocks). Acquire and release order is not tracked within a block. An
+// access with .acquire or .release is itself never a race. But accesses to the data that it guards
+// count as a race unless a barrier orders them.
 package ptxvm

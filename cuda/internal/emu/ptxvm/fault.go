@@ -12,7 +12,7 @@ type FaultKind uint8
 const (
 	// the address is outside of every allocation, block, array or parameter
 	OutOfBounds FaultKind = iota + 1
-	// the address is no multiple of the access size
+	// the address is not a multiple of the access size
 	Misaligned
 	// two accesses to one byte of shared memory are unordered, and one is a write
 	SharedRace

@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// TestForeignMaths compares mathematical functions with Go's. Their errors must not exceed those in
-// CUDA's documentation. For functions that use approximate instructions, these are the errors of
-// the instructions. For all others, they are in units in the last place.
+// TestForeignMaths compares mathematical functions with Go's. Their errors must not exceed the
+// errors that CUDA documents. For functions that use approximate instructions, these are the
+// errors of the instructions. For all other functions, CUDA documents the errors in units in the
+// last place.
 func TestForeignMaths(t *testing.T) {
 	n := 500
 	if testing.Short() {

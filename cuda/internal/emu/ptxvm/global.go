@@ -114,8 +114,8 @@ func (w *warp) coalesce(m uint32, total int, writes bool) {
 	}
 }
 
-// Kernels may race on global memory, for example if two blocks set the same flag. That is no defect
-// of the emulator, so Go's race detector does not check these functions.
+// Kernels may race on global memory, for example if two blocks set the same flag. That is not a
+// defect of the emulator, so Go's race detector does not check these functions.
 
 //go:norace
 func (w *warp) loadGlobal(in *inst, m uint32) {

@@ -14,7 +14,7 @@ import (
 // for shared memory (race.go).
 
 const (
-	maxTouches = 4096 // largest number of recorded accesses, after which they are replayed
+	maxTouches = 4096 // largest number of recorded accesses; a full list is replayed
 	racePieces = 64   // number of words of global memory with a common history
 	keepPieces = 1024 // largest number of histories that are reused in the next interval
 )
@@ -192,8 +192,8 @@ func (g *globalLog) overlaps() bool {
 			return true
 		}
 	}
-	// The writes are now sorted. They do not overlap, except for neighbours in the list in which
-	// each lane writes the same bytes.
+	// The writes are now sorted. Neighbours in the list may overlap, but only if each lane writes
+	// the same bytes in both.
 	for i := range g.touches {
 		t := &g.touches[i]
 		if t.write {

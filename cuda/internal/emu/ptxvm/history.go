@@ -122,8 +122,8 @@ func (h *history) readCell(k *clocks, c *cell, lane int, pc int32, kind accessKi
 }
 
 // writeCell checks a write and records it. The argument same says that the write does not change
-// the bytes: two writes of the same value are no race. The result bad is an earlier access that is
-// not ordered before the write, and did says what that access did.
+// the bytes: two writes of the same value are not a race. The result bad is an earlier access that
+// is not ordered before the write, and did says what that access did.
 func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessKind, same bool) (bad *access, did string) {
 	clash := func(a *access) bool {
 		return a.pc != 0 && !(kind == strong && a.kind == strong) && !k.ordered(lane, int(a.warp), a.lanes, a.epoch)

@@ -87,7 +87,7 @@ func TestVectorAdd(t *testing.T) {
 }
 
 // softmaxSrc computes the softmax of rows, with one warp for each row. It computes maximum and sum
-// by butterfly shuffles. The lanes diverge at the end of a row if cols is no multiple of 32.
+// by butterfly shuffles. The lanes diverge at the end of a row if cols is not a multiple of 32.
 const softmaxSrc = `.version 7.0
 .target sm_80
 .address_size 64

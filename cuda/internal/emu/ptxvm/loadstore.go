@@ -47,8 +47,8 @@ func (d *decoder) memoryMods() {
 	d.cacheHint()
 }
 
-// cacheHint removes .L2::cache_hint and its operand: the last one, a policy made by createpolicy.
-// The hint does not change a kernel's results.
+// cacheHint removes .L2::cache_hint and its operand. This is the last operand, a policy made by
+// createpolicy. The hint does not change a kernel's results.
 func (d *decoder) cacheHint() {
 	n := len(d.stmt.args)
 	if !d.modifier("L2::cache_hint") {

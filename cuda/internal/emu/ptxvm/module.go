@@ -54,7 +54,7 @@ type Entry struct {
 	specials  []specialUse
 	dynOffset int // offset of dynamic shared memory from sharedOrigin
 	usesAsync bool
-	// whether the kernel writes global memory, or may do so through a generic address
+	// whether the kernel writes global memory, or may write it through a generic address
 	writesGlobal bool
 	bodies       map[*function]*body // the entry's copies of the functions that it may call
 	// slot of the register with the address of a thread's frame in local memory; 0 if the entry

@@ -60,7 +60,7 @@ func TestMissingSynchronisationIsFound(t *testing.T) {
 // TestSlipsAreFound changes one instruction of a correct kernel: an index is one too large, a guard
 // is missing, or a stride or pointer is wrong. The emulator must report a fault.
 func TestSlipsAreFound(t *testing.T) {
-	const n = 100 // no multiple of the block size
+	const n = 100 // not a multiple of the block size
 	for _, c := range []struct {
 		from, to string
 		kind     FaultKind

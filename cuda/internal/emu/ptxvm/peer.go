@@ -11,8 +11,9 @@ type Peer struct {
 }
 
 // SetPeers sets the peers and their address ranges. Kernels that run on m can access the memory of
-// a peer like memory of m, unless the peer is closed. They cannot access memory mapped by Map,
-// which belongs to its own device alone, or mapped host memory. No kernel may be running.
+// a peer like memory of m, unless the peer is closed. They cannot access mapped host memory of the
+// peer. Neither can they access memory mapped by Map, which belongs to its own device alone. No
+// kernel may be running.
 func (m *Memory) SetPeers(list []Peer) { m.peers.Store(&list) }
 
 // peer returns the Peer in whose range addr lies, or nil.

@@ -14,10 +14,11 @@ type clocks struct {
 	// for each other warp of the block, its last epoch that happened before now; for this warp, its
 	// current epoch
 	vc []uint32
-	// All accesses of the lanes of this warp in epochs up to base are ordered before all lanes.
+	// All accesses of the lanes of this warp in epochs up to base happened before the current
+	// instruction of every lane.
 	base uint32
-	// pair[i][j], if greater than base, is the last epoch in which lane j's accesses are ordered
-	// before lane i. If pair is nil, base holds for all pairs.
+	// pair[i][j], if greater than base, is the last epoch whose accesses by lane j happened before
+	// the current instruction of lane i. If pair is nil, base holds for all pairs.
 	pair *[32][32]uint32
 
 	unseen bool // whether vc or pair has changed since a globalLog copied them
