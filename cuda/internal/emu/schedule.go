@@ -75,7 +75,8 @@ type stream struct {
 	// afterMetaCopy says that the stream has copied to page-locked memory in meta mode.
 	afterMetaCopy bool
 	clock         time.Duration
-	// closed says that the stream was destroyed. It is removed when its queue is empty.
+	// closed says that the stream was destroyed. The driver removes the stream when its queue is
+	// empty.
 	closed  bool
 	capture *capture // capture that receives the work queued on the stream; nil if there is none
 	// by is the device that submits a graph's launch. It is nil for other streams, whose work the
@@ -192,9 +193,9 @@ func (d *Driver) drain(ctx *context) {
 	}
 }
 
-// await runs operations until o is done, and then advances a host clock to the end of o. It is the
-// clock of the device whose context is current, or of o's device if no context is current. The
-// caller holds d.mu.
+// await runs operations until o is done, and then advances a host clock to the end of o. This is
+// the clock of the device whose context is current. If no context is current, it is the clock of
+// o's device. The caller holds d.mu.
 func (d *Driver) await(o *op) {
 	d.finish(func() bool { return o.done })
 	dev := o.stream.ctx.dev

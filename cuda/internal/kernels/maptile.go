@@ -49,7 +49,8 @@ func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 		if stride[last] == 0 || stride[last] == 1 {
 			continue
 		}
-		// if no shared memory is left, the input is read against its contiguous dimension
+		// if no shared memory is left, the input is not transposed, and accesses do not run along
+		// its contiguous dimension
 		tile := tileSide * tilePitch * p.In[k-outs].Size()
 		if shared+tile > mostShared {
 			continue

@@ -174,8 +174,8 @@ func (s segmentSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// ends returns the first index, from low on, whose key differs from the given key. It returns high
-// if all keys below high are equal to it. Keys ascend.
+// ends returns the first index, from low on, whose key differs from the given key. If there is no
+// such index below high, it returns high. Keys ascend.
 func (w *segments) ends(low, high, key ptx.Value) ptx.Value {
 	lo, hi := w.Var(low), w.Var(high)
 	w.While(func() ptx.Value { return lo.Get().Lt(hi.Get()) }, func(ptx.Loop) {
