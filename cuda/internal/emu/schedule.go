@@ -79,8 +79,8 @@ type stream struct {
 	// empty.
 	closed  bool
 	capture *capture // capture that receives the work queued on the stream; nil if there is none
-	// by is the device that submits a graph's launch. It is nil for other streams, whose work the
-	// device of ctx submits.
+	// by is the device that submits the launch of a graph. For other streams by is nil, and the
+	// device of ctx submits their work.
 	by *device
 }
 
@@ -123,7 +123,7 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 	s.queue = append(s.queue, o)
 	s.last = o
 	d.pending++
-	// Hardware may also start work immediately.
+	// As on hardware, work may also start immediately.
 	if d.rng != nil && d.rng.IntN(4) == 0 {
 		d.step()
 	}

@@ -236,8 +236,8 @@ func exchange(pieces int, pause func()) func(k *rank) {
 	}
 }
 
-// TestTimesAreOfNoInterleaving runs goroutines in several interleavings, each with its own device.
-// The virtual times must always be the same.
+// TestTimesAreOfNoInterleaving runs goroutines, each with its own device, in several
+// interleavings. The virtual times must always be the same.
 func TestTimesAreOfNoInterleaving(t *testing.T) {
 	const devices, pieces = 3, 30
 	us := time.Microsecond

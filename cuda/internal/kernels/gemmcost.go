@@ -12,8 +12,8 @@ import (
 const latency = 800
 
 // launchSeconds is the assumed time of an additional launch, which copies an operand before the
-// product. On hardware, two events on a stream without host work between them are some microseconds
-// apart.
+// product. On hardware, two events on a stream are some microseconds apart, even if the host does
+// no work between them.
 const launchSeconds = 3e-6
 
 // stepClocks returns the clock cycles that a multiprocessor needs for one step of k of one block.

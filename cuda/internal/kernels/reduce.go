@@ -41,9 +41,9 @@ func (s reduceStage) String() string { return [...]string{"whole", "first", "las
 
 // reduceSpec describes a reduction kernel.
 type reduceSpec struct {
-	// The program mapping is applied to the elements before the reduction, and finish to the
-	// results. The last stage does not apply mapping: its key is empty, and its name is the type of
-	// the partial values.
+	// The program mapping is applied to the elements before the reduction, and the program finish
+	// to the results. The last stage does not apply mapping. In that stage, the key of mapping is
+	// empty, and its name is the type of the partial values.
 	mapping, finish   programID
 	kind              device.ReduceKind
 	form              reduceForm

@@ -54,7 +54,7 @@ type warp struct {
 
 	// local is the local memory of 32 lanes, with stride bytes for each.
 	local, localInit []byte
-	stride           int // Entry.Local, or more if functions need it
+	stride           int // bytes of one lane: Entry.Local, or more if functions need more
 
 	// These clocks order the warp's accesses for the search for races.
 	clocks
