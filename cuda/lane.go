@@ -28,8 +28,9 @@ type lane struct {
 	held      []heldBlock
 }
 
-// heldBlock is a block of memory that was freed while recorded work may still use it. It is free
-// when the lane that owns it runs after the first clock[i] nodes of each lane i.
+// heldBlock is a block of memory that was freed while recorded work may still use it. It becomes
+// free when the next node of the lane that owns it runs after the first clock[i] nodes of each
+// lane i.
 type heldBlock struct {
 	pool  *pool.Pool
 	block *pool.Block

@@ -60,7 +60,7 @@ type op struct {
 	done          bool
 	afterMetaCopy bool
 
-	// meeting is the meeting of which the operation is a part. It is nil when the meeting is over.
+	// meeting is the meeting to which the operation belongs. It is nil when the meeting is over.
 	meeting *Meeting
 }
 

@@ -39,8 +39,8 @@ func TestTensorBias(t *testing.T) {
 	}
 }
 
-// TestMatMulBiasSplit computes products whose sums blocks divide. The bias must be added once, to
-// the float32 sum before it is rounded.
+// TestMatMulBiasSplit computes products in which blocks divide the sums. The bias must be added
+// once, to the float32 sum before it is rounded.
 func TestMatMulBiasSplit(t *testing.T) {
 	for _, types := range [][3]dtype.Type{{dtype.BF16, dtype.BF16, dtype.F32}, {dtype.F32, dtype.BF16, dtype.BF16}, {dtype.F32, dtype.F16, dtype.F16}} {
 		m := newMachine(t)

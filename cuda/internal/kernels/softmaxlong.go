@@ -162,7 +162,7 @@ type longRows struct {
 
 // A vectorBatch is several vectors that a thread processes together. The field index holds their
 // indices, which differ by the number of the block's threads. For a vector beyond the end of the
-// row, index is that of the last vector, and valid is false.
+// row, index is the index of the last vector, and valid is false.
 type vectorBatch struct{ index, valid []ptx.Value }
 
 func (w *longRows) turn(i, end ptx.Value, n int) (t vectorBatch) {

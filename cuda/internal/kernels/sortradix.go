@@ -209,8 +209,9 @@ func digitTotals(b *ptx.Builder, counters ptx.Ptr) (part [sortWarps]ptx.Value, t
 	return part, total
 }
 
-// startDigits sets each warp's counter of this thread's digit to an index in the block: the one at
-// which the warp's elements with that digit start. For warp 0 it is the argument start.
+// startDigits sets each warp's counter of this thread's digit. The counter gets the index in the
+// block at which the warp's elements with that digit start. For warp 0 this index is the argument
+// start.
 func startDigits(b *ptx.Builder, counters ptx.Ptr, part [sortWarps]ptx.Value, start ptx.Value) {
 	for w, n := range part {
 		counters.At(num(w * digits)).At(b.ThreadID(0)).Store(start)

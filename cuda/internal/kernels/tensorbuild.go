@@ -34,7 +34,7 @@ type tensorBuilder struct {
 	columnSums tensorSums
 }
 
-// build emits the kernel. Its parameters are those of all product kernels.
+// build emits the kernel. It takes the parameters that all product kernels take.
 func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	f := s.form
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
@@ -171,8 +171,8 @@ func (g *tensorBuilder) fill(loads []*tensorCopier) {
 }
 
 // multiplyAll adds the products of all tiles. [tensorBuilder.fill] must have begun to copy the
-// first tiles. The fragments of the next step are read before those of this step are multiplied, so
-// that the tensor cores do not wait for shared memory.
+// first tiles. The fragments of the next step are read before the fragments of this step are
+// multiplied, so that the tensor cores do not wait for shared memory.
 func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragmentReader) {
 	b, f := g.Builder, g.s.form
 	stages, steps := g.s.stages(), g.s.steps()

@@ -28,8 +28,9 @@ func (l *Library) CommInitRank(comm *Comm, world int, id *UniqueID, rank int) er
 	return l.answer(commInitRankConfig, r, *comm)
 }
 
-// State is ncclCommGetAsyncError. It returns [InProgress] while the library works on the last call.
-// Otherwise it returns [Success], or an error of the communicator since its creation.
+// State is ncclCommGetAsyncError. It returns [InProgress] while the library works on the last
+// call. Otherwise it returns [Success], or an error that the communicator has had since its
+// creation.
 func (l *Library) State(c Comm) (Result, error) {
 	s := newScratch()
 	defer s.free()
