@@ -144,9 +144,9 @@ func TestRecordingAsksNothing(t *testing.T) {
 	}
 }
 
-// TestRecordingTakesOver runs work eagerly and then records it. The recording must reuse the memory
-// that the eager run has left in the pool, and wait for pending work on it. It must request no
-// memory from the driver.
+// TestRecordingTakesOver runs work eagerly and then records it. The recording must reuse the
+// memory that the eager run has left in the pool, and wait for pending work on it. The recording
+// must request no memory from the driver.
 func TestRecordingTakesOver(t *testing.T) {
 	for seed := range 8 {
 		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))

@@ -79,8 +79,8 @@ type stream struct {
 	// empty.
 	closed  bool
 	capture *capture // capture that receives the work queued on the stream; nil if there is none
-	// by is the device that submits the launch of a graph. For other streams by is nil, and the
-	// device of ctx submits their work.
+	// If the stream belongs to the launch of a graph, by is the device that submits the launch.
+	// For other streams by is nil, and the device of ctx submits their work.
 	by *device
 }
 
@@ -109,8 +109,7 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 	if o.Kind != KindCopyPeer {
 		o.From, o.To = o.Device, o.Device
 	}
-	// The legacy default stream waits for all blocking streams of its context, and they wait for
-	// it.
+	// The legacy default stream and the blocking streams of its context wait for each other.
 	if def := s.ctx.defaultStream; s == def {
 		for _, other := range d.streams {
 			if other.ctx == s.ctx && other.blocking && other != s && other.last != nil {

@@ -38,8 +38,8 @@ func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 }
 
 // keptGroup is a group of 16 weights of one row. This lane draws four of them. The field block is
-// the first block of random numbers of the row. The field key is the index of the key of the first
-// weight that this lane draws. It is a multiple of 4.
+// the first block of random numbers of the row. The field key is the index of the key of the
+// first weight that this lane draws. This index is a multiple of 4.
 type keptGroup struct{ block, key ptx.Value }
 
 // keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight. Four

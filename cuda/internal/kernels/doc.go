@@ -20,9 +20,9 @@
 //
 // A [Launch] holds its [Kernel], the grid and the packed parameters. The caller loads Kernel.PTX
 // once for each device, with the *Kernel pointer as the key: equal specifications give the same
-// pointer. It launches Kernel.Entry with Kernel.Block threads and Kernel.DynShared bytes. An
-// operation on no elements has no launches. Planning touches no device and is safe for concurrent
-// use.
+// pointer. The caller then launches Kernel.Entry with Kernel.Block threads and Kernel.DynShared
+// bytes. An operation on no elements has no launches. Planning touches no device and is safe for
+// concurrent use.
 //
 // Some operations need scratch memory. The planner requests it from its [Scratch] argument. The
 // memory must stay valid until the launches have run. Indices that are out of range do not trap.

@@ -32,7 +32,8 @@ const (
 )
 
 // tileSpecFor returns the specification for a map over the space. The first operands of the space
-// are the results, and outs is their number. It returns false if a kernel without tiles is better.
+// are the results, and outs is their number. The result is false if a kernel without tiles is
+// better.
 func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 	last, shared := sp.rank()-1, 0
 	s := tileSpec{program: programIDOf(p), rank: sp.rank(), axis: -1}

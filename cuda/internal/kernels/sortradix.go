@@ -9,9 +9,9 @@ import (
 )
 
 // Long rows are sorted by 8-bit digits of the keys, the lowest digit first. Each pass over a row
-// sorts by one digit. It keeps the order of elements with equal digits, and reads and writes each
-// element once. In a pass, a block sorts a tile. For each digit, it learns from the blocks of
-// earlier tiles how many of their elements have that digit. The method is by D. Merrill, M.
+// sorts by one digit. A pass keeps the order of elements with equal digits, and reads and writes
+// each element once. In a pass, a block sorts a tile. For each digit, it learns from the blocks
+// of earlier tiles how many of their elements have that digit. The method is by D. Merrill, M.
 // Garland: Single-pass parallel prefix scan with decoupled look-back, 2016, and A. Adinets, D.
 // Merrill: Onesweep, 2022, arXiv:2206.01784.
 //

@@ -309,8 +309,8 @@ func (g *tensorBuilder) reader(alongK bool, length int, start ptx.Value, base in
 	if g.s.typ == dtype.F32 && !alongK {
 		return g.wordReader(length, start, base, operandB)
 	}
-	// Each lane addresses a row of one of four matrices. These are the two bits of the matrix's
-	// index.
+	// Each lane addresses a row of one of four matrices. The variables low and high are the two
+	// bits of that matrix's index.
 	low, high := g.lane.Shr(num(3)).And(num(1)), g.lane.Shr(num(4))
 	outerBit, kBit := low, high
 	if operandB {
