@@ -10,10 +10,10 @@ import (
 // lane is one stream of a recording. Its work consists of nodes of the graph, such as launches and
 // copies, which run one after the other. Only events and waits order the nodes of different lanes.
 //
-// A lane has no stream of the driver. When the recording ends, the lane's stream uses the driver's
-// stream of the recording's first stream on that device. Each lane has its own arena of memory.
-// Only the order of the lane's work decides when this memory is free. The mutex r.mu guards the
-// fields after index.
+// A lane has no stream of the driver. After the recording, the lane's stream uses a stream of the
+// driver: that of the recording's first stream on the same device. Each lane has its own arena of
+// memory. Only the order of the lane's work decides when this memory is free. The mutex r.mu
+// guards the fields after index.
 type lane struct {
 	r     *recording
 	s     *stream
@@ -28,8 +28,9 @@ type lane struct {
 	held      []heldBlock
 }
 
-// heldBlock is a block of memory that was freed while recorded work may still use it. It is free
-// when the lane that owns it runs after the first clock[i] nodes of each lane i.
+// heldBlock is a block of memory that was freed while recorded work may still use it. It becomes
+// free when the next node of the lane that owns it runs after the first clock[i] nodes of each
+// lane i.
 type heldBlock struct {
 	pool  *pool.Pool
 	block *pool.Block
@@ -170,7 +171,7 @@ func (e *recordedEvent) joins(s *stream) bool {
 	return true
 }
 
-// settled removes the held blocks that recorded work no longer uses from the lane, and returns
+// settled removes from the lane those held blocks that recorded work no longer uses, and returns
 // them. The caller holds r.mu.
 func (l *lane) settled() (free []heldBlock) {
 	l.held = slices.DeleteFunc(l.held, func(b heldBlock) bool {

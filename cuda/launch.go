@@ -153,8 +153,8 @@ func (d *Device) machineCode(name, ptx string) ([]byte, error) {
 	return compile()
 }
 
-// launchOverlapping launches a kernel before the work queued before it has ended. The kernel waits
-// for that work itself.
+// launchOverlapping launches a kernel that may start before earlier work of the stream has ended.
+// The kernel itself waits for that work.
 func (d *Device) launchOverlapping(k cu.GraphKernel, s *stream) error {
 	api, ok := d.api.(cu.AttributeLauncher)
 	if !ok {

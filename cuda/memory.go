@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
-// backing implements the memory pool's segments and events by the driver. A pool.StreamID is either
-// the driver's handle of a stream, or the ID of a recording's arena.
+// backing implements the memory pool's segments and events with calls of the driver. A
+// pool.StreamID is either the driver's handle of a stream, or the ID of a recording's arena.
 type backing struct{ d *Device }
 
 // checkedBacking is a backing that also tells the emulator where blocks begin and end, so that it

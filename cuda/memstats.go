@@ -14,9 +14,9 @@ import (
 //
 // MemoryAllocated, [MaxMemoryAllocated], [MemoryReserved], [MaxMemoryReserved],
 // [ResetPeakMemoryStats] and [EmptyCache] accept any device. So a program that reports its memory
-// also runs without a GPU. They call the device's methods Stats, ResetPeak and Empty. The functions
-// about a GPU's memory that are not in this list panic with a *[device.OperandError] if dev is not
-// a GPU.
+// also runs without a GPU. These functions call the device's methods Stats, ResetPeak and Empty.
+// The functions about a GPU's memory that are not in this list panic with a
+// *[device.OperandError] if dev is not a GPU.
 func MemoryAllocated(dev device.Device) int { return pooled("memory allocated", dev).Stats().Allocated }
 
 // pooled returns dev. It panics if dev is nil.

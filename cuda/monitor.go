@@ -69,9 +69,9 @@ func Utilization(dev device.Device) (percent int, err error) {
 	})
 }
 
-// MemoryUsage returns the percentage of the last sample period in which a GPU's memory was read or
-// written: torch.cuda.memory_usage. [MemGetInfo] and [DeviceMemoryUsed] return how full the memory
-// is. It returns the same errors as [Utilization].
+// MemoryUsage returns the percentage of the last sample period in which a GPU's memory was read
+// or written: torch.cuda.memory_usage. [MemGetInfo] and [DeviceMemoryUsed] return how full the
+// memory is. MemoryUsage returns the same errors as [Utilization].
 func MemoryUsage(dev device.Device) (percent int, err error) {
 	return sensors("memory usage", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		_, v, err := m.Utilization(h)

@@ -213,10 +213,10 @@ func (k *packed) code(d *Device) []byte {
 	return nil
 }
 
-// Pack returns a pack of the kernels that the given rehearsals used. They are devices that
-// [Device.Rehearsal] of d returned. The pack has the machine code that d's driver compiles for
-// these kernels. If d has no memory (device.OpenMeta), it has only their PTX; [Device.Compile] adds
-// machine code later. The error is a *[device.Fault], or ctx.Err().
+// Pack returns a pack of the kernels that the given rehearsals used. Each rehearsal is a device
+// that [Device.Rehearsal] of d returned. The pack has the machine code that d's driver compiles
+// for these kernels. If d has no memory (device.OpenMeta), the pack has only their PTX;
+// [Device.Compile] adds machine code later. The error is a *[device.Fault], or ctx.Err().
 func (d *Device) Pack(ctx context.Context, rehearsals ...device.Device) (*Pack, error) {
 	p := &Pack{list: map[[sha256.Size]byte]*packed{}}
 	for _, x := range rehearsals {

@@ -154,10 +154,10 @@ func EnablePeerAccess(dev, peer device.Device) error {
 }
 
 // DisablePeerAccess makes copies from peer to dev pass through the host's memory, until
-// [EnablePeerAccess]. It is for machines on which direct copies deliver wrong data or hang, as they
-// do behind some PCI switches and IOMMUs. If peer access is enabled, DisablePeerAccess waits for
-// the work of dev. If it is not, later copies do not enable it. The errors are those of
-// EnablePeerAccess.
+// [EnablePeerAccess]. It is for machines on which direct copies deliver wrong data or hang, as
+// they do behind some PCI switches and IOMMUs. If peer access is enabled, DisablePeerAccess waits
+// for the work of dev. If peer access is not enabled, later copies do not enable it. The errors
+// are those of EnablePeerAccess.
 func DisablePeerAccess(dev, peer device.Device) error {
 	return setPeerAccess("disable peer access", dev, peer, func(d, from *Device, p *peerLink) error {
 		if p.direct {
@@ -205,8 +205,8 @@ func setPeerAccess(op string, dev, peer device.Device, f func(d, peerDev *Device
 }
 
 // CanDeviceAccessPeer reports whether kernels on dev can address memory of peer. If they can,
-// copies need not pass through the host's memory. The error is a *[device.OperandError] if one of
-// them is not a GPU, or if they belong to different drivers. Other errors are the driver's.
+// copies need not pass through the host's memory. The error is a *[device.OperandError] if dev or
+// peer is not a GPU, or if they belong to different drivers. Other errors are the driver's.
 func CanDeviceAccessPeer(dev, peer device.Device) (bool, error) {
 	const op = "can device access peer"
 	d, err := gpu(op, dev)

@@ -253,7 +253,7 @@ const stopPTX = `.version 7.0
 `
 
 // TestPeerAccessOnAndOff disables and enables peer access. Copies must pass through the host
-// without it, and be direct with it.
+// without peer access, and be direct with it.
 func TestPeerAccessOnAndOff(t *testing.T) {
 	a, b := twoGPUs(t, true, "")
 	x := tensor.Root().On(a).Full(2, 500)

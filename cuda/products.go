@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// products computes matrix products of a device by NVIDIA's cublasLt. The package's own kernels
+// products computes matrix products of a device with NVIDIA's cublasLt. The package's own kernels
 // compute the products that the library does not support, or for which its heuristic finds no
 // algorithm. If a call of the library fails, the error is returned.
 type products struct {
@@ -130,8 +130,8 @@ func (c *productCall) run(s cu.Stream) error {
 	return err
 }
 
-// product queues a product by cublasLt. It returns false and queues nothing if the package's own
-// kernels must compute the product.
+// product queues a product that cublasLt computes. It returns false and queues nothing if the
+// package's own kernels must compute the product.
 func (t *scratch) product(o *device.MatMul, told *device.KernelEvent) (done bool, err error) {
 	d := t.d
 	if d.products == nil {
@@ -192,7 +192,8 @@ func (t *scratch) product(o *device.MatMul, told *device.KernelEvent) (done bool
 	return true, err
 }
 
-// multiply queues a product by cublasLt, or records it if the stream is being recorded.
+// multiply queues a product that cublasLt computes, or records it if the stream is being
+// recorded.
 func (d *Device) multiply(s *stream, c *productCall) error {
 	if l := s.rec.Load(); l != nil {
 		l.record(recorded{kind: recordedProduct, product: c})
@@ -212,8 +213,8 @@ func (d *Device) multiply(s *stream, c *productCall) error {
 	return nil
 }
 
-// captured adds a product by cublasLt to a graph. It captures the work that the library queues on a
-// stream, and adds it as one node. The device's context is current.
+// captured adds a product that cublasLt computes to a graph. It captures the work that the
+// library queues on a stream, and adds it as one node. The device's context is current.
 func (d *Device) captured(g cu.Graph, after []cu.GraphNode, c *productCall) (cu.GraphNode, error) {
 	api := d.api.(cu.Graphs)
 	s, err := d.newStream(0)

@@ -27,8 +27,8 @@ var placements = map[string]placed{
 	"sheared":     func(b, r, c int) shape.Dims { return shape.Of(r*c, 0, 1) },
 }
 
-// smallInts returns a function for the elements of factors. They are small integers, whose sums of
-// products are exact in every type.
+// smallInts returns a function for the elements of factors. The elements are small integers, so
+// that sums of their products are exact in every type.
 func smallInts(a, b, c int) func(i, j, k int) float64 {
 	return func(i, j, k int) float64 { return float64((a*i+b*j+c*k)%5 - 2) }
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// productRig holds emulated GPUs whose matrix products the strict cublasLt, a test library,
-// computes.
+// productRig holds emulated GPUs. The strict cublasLt, a test library, computes their matrix
+// products.
 type productRig struct {
 	testing.TB
 	drv  *emu.Driver

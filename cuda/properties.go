@@ -38,8 +38,8 @@ func mustGPU(op string, dev device.Device) *Device {
 //
 //	tensor.Do(func(s *tensor.Scope) { … }, tensor.On(cuda.Get(1)))
 //
-// which corresponds to torch's with torch.cuda.device(1). There is no global current device. Each
-// scope has its own device, which [tensor.Scope.Device] returns (torch.cuda.current_device).
+// which corresponds to "with torch.cuda.device(1)" in PyTorch. There is no global current device.
+// Each scope has its own device, which [tensor.Scope.Device] returns (torch.cuda.current_device).
 //
 // [tensor.Scope.Device]: https://pkg.go.dev/github.com/flambeau-go/flambeau/tensor#Scope.Device
 func Get(i int) *Device {
@@ -213,9 +213,9 @@ func DriverVersion() (string, error) {
 	return p.version.String(), nil
 }
 
-// MemGetInfo returns the free and the total memory of a GPU in bytes. The driver counts the memory
-// of all processes. Memory that this process's pool keeps for reuse does not count as free; its
-// size is [MemoryReserved] less [MemoryAllocated].
+// MemGetInfo returns the free and the total memory of a GPU in bytes. The driver counts the
+// memory of all processes. Memory that this process's pool keeps for reuse does not count as
+// free; its size is [MemoryReserved] minus [MemoryAllocated].
 func MemGetInfo(dev device.Device) (free, total int, err error) {
 	d, err := gpu("mem get info", dev)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 var timesParam = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 
 // TestRecording checks that recorded work runs only in replays, in its order and in one launch.
-// Temporaries share memory, and each replay gets new data. The driver may choose any order of work
-// that waits do not order.
+// Temporaries share memory, and each replay gets new data. The driver may run work in any order
+// that the waits allow.
 func TestRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testRecording)
@@ -144,9 +144,9 @@ func TestRecordingAsksNothing(t *testing.T) {
 	}
 }
 
-// TestRecordingTakesOver runs work eagerly and then records it. The recording must reuse the memory
-// that the eager run has left in the pool, and wait for pending work on it. It must request no
-// memory from the driver.
+// TestRecordingTakesOver runs work eagerly and then records it. The recording must reuse the
+// memory that the eager run has left in the pool, and wait for pending work on it. The recording
+// must request no memory from the driver.
 func TestRecordingTakesOver(t *testing.T) {
 	for seed := range 8 {
 		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))
@@ -189,7 +189,7 @@ func TestRecordingTakesOver(t *testing.T) {
 }
 
 // TestNotRecordable records operations that would wait for the GPU, or whose data would stay
-// constant. Each must return an error with its name, and the recording must continue.
+// constant. Each operation must return an error that names it, and the recording must continue.
 func TestNotRecordable(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=16MiB")
 	must(t, err)

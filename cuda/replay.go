@@ -142,7 +142,8 @@ func (g *replayer) build(list []recorded) error {
 	if g.graph, err = api.GraphCreate(); err != nil {
 		return d.fault("", err)
 	}
-	// Each node is created, and its kernel is loaded, with the context of its device current.
+	// The context of a node's device must be current when the node is created and its kernel is
+	// loaded.
 	change := func(to *Device) error {
 		if to == d {
 			return nil

@@ -30,8 +30,8 @@ func (d *Device) Supports(op device.Op) bool {
 		return kernels.AttentionReason(attentionOperands(o, shapeOf)) == ""
 	case *device.AttentionGrad:
 		return kernels.AttentionGradReason(attentionGradOperands(o, shapeOf)) == ""
-	// its kernel would add the gradient of the input in random order, so package tensor composes it
-	// of other ops
+	// a kernel would add the gradient of the input in random order, so package tensor computes
+	// this gradient with other ops
 	case *device.GridSampleGrad:
 		return !o.Input
 	}
@@ -153,25 +153,25 @@ func shapeOf(v *device.View) kernels.Operand {
 	return kernels.Operand{Type: v.Type, Layout: v.Layout}
 }
 
-// normGradOperands converts the views of o by the function operand.
+// normGradOperands converts the views of o with the function operand.
 func normGradOperands(o *device.NormGrad, operand func(*device.View) kernels.Operand) kernels.NormOperands {
 	return kernels.NormOperands{Out: operand(&o.DX), DWeight: operand(&o.DWeight), DBias: operand(&o.DBias), Grad: operand(&o.G), X: operand(&o.X),
 		Mean: operand(&o.Mean), Rstd: operand(&o.Rstd), Weight: operand(&o.Weight), Add: operand(&o.Add)}
 }
 
-// attentionOperands converts the views of o by the function operand.
+// attentionOperands converts the views of o with the function operand.
 func attentionOperands(o *device.Attention, operand func(*device.View) kernels.Operand) kernels.AttentionOperands {
 	return kernels.AttentionOperands{Out: operand(&o.Out), LSE: operand(&o.LSE), Q: operand(&o.Q), K: operand(&o.K), V: operand(&o.V),
 		AttentionWeighing: attentionWeighing(&o.Weighing, operand)}
 }
 
-// attentionGradOperands converts the views of o by the function operand.
+// attentionGradOperands converts the views of o with the function operand.
 func attentionGradOperands(o *device.AttentionGrad, operand func(*device.View) kernels.Operand) kernels.AttentionGradOperands {
 	return kernels.AttentionGradOperands{DQ: operand(&o.DQ), DK: operand(&o.DK), DV: operand(&o.DV), G: operand(&o.G), Q: operand(&o.Q), K: operand(&o.K),
 		V: operand(&o.V), Out: operand(&o.Out), LSE: operand(&o.LSE), AttentionWeighing: attentionWeighing(&o.Weighing, operand)}
 }
 
-// attentionWeighing converts the views of w by the function of.
+// attentionWeighing converts the views of w with the function of.
 func attentionWeighing(w *device.Weighing, of func(*device.View) kernels.Operand) kernels.AttentionWeighing {
 	return kernels.AttentionWeighing{Scale: w.Scale, Causal: w.Causal, Lengths: of(&w.Lengths), Mask: of(&w.Mask),
 		Numbers: of(&w.Numbers), Drop: w.Drop, Seed: w.Seed, Offset: w.Offset}

@@ -7,18 +7,20 @@ var (
 	_ cu.Scarce = (*Driver)(nil)
 )
 
-// Segment returns the size of segments in the Config.
+// Segment returns the size of segments that the Config sets.
 func (d *Driver) Segment() uint64 { return d.cfg.Segment }
 
 // shortage makes requests for memory fail on a device.
 type shortage struct {
-	// left is the number of requests before the first one that fails. It is 0 if none is to fail.
+	// left counts the requests up to and including the first one that fails. It is 0 if none is
+	// to fail, and after the first failure.
 	left  uint64
 	begun bool
 }
 
-// RefuseMemory makes requests for memory fail, from the n-th request after this call on, until
-// Relent is called. It implements cu.Scarce. With an n of 0 no request fails.
+// RefuseMemory makes requests for memory fail, from the n-th request after this call on. The
+// failures last until Relent is called. If n is 0, no request fails. RefuseMemory implements
+// cu.Scarce.
 func (d *Driver) RefuseMemory(dev cu.Device, n uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -60,7 +60,7 @@ type op struct {
 	done          bool
 	afterMetaCopy bool
 
-	// meeting is the meeting of which the operation is a part. It is nil when the meeting is over.
+	// meeting is the meeting to which the operation belongs. It is nil when the meeting is over.
 	meeting *Meeting
 }
 
@@ -75,11 +75,12 @@ type stream struct {
 	// afterMetaCopy says that the stream has copied to page-locked memory in meta mode.
 	afterMetaCopy bool
 	clock         time.Duration
-	// closed says that the stream was destroyed. It is removed when its queue is empty.
+	// closed says that the stream was destroyed. The driver removes the stream when its queue is
+	// empty.
 	closed  bool
 	capture *capture // capture that receives the work queued on the stream; nil if there is none
-	// by is the device that submits a graph's launch. It is nil for other streams, whose work the
-	// device of ctx submits.
+	// If the stream belongs to the launch of a graph, by is the device that submits the launch.
+	// For other streams by is nil, and the device of ctx submits their work.
 	by *device
 }
 
@@ -108,8 +109,7 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 	if o.Kind != KindCopyPeer {
 		o.From, o.To = o.Device, o.Device
 	}
-	// The legacy default stream waits for all blocking streams of its context, and they wait for
-	// it.
+	// The legacy default stream and the blocking streams of its context wait for each other.
 	if def := s.ctx.defaultStream; s == def {
 		for _, other := range d.streams {
 			if other.ctx == s.ctx && other.blocking && other != s && other.last != nil {
@@ -122,7 +122,7 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 	s.queue = append(s.queue, o)
 	s.last = o
 	d.pending++
-	// Hardware may also start work immediately.
+	// As on hardware, work may also start immediately.
 	if d.rng != nil && d.rng.IntN(4) == 0 {
 		d.step()
 	}
@@ -192,9 +192,9 @@ func (d *Driver) drain(ctx *context) {
 	}
 }
 
-// await runs operations until o is done, and then advances a host clock to the end of o. It is the
-// clock of the device whose context is current, or of o's device if no context is current. The
-// caller holds d.mu.
+// await runs operations until o is done, and then advances a host clock to the end of o. This is
+// the clock of the device whose context is current. If no context is current, it is the clock of
+// o's device. The caller holds d.mu.
 func (d *Driver) await(o *op) {
 	d.finish(func() bool { return o.done })
 	dev := o.stream.ctx.dev

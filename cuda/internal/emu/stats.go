@@ -35,11 +35,11 @@ type Counters struct {
 	GraphLaunches uint64 // launches of graphs
 	HtoD, DtoH    Traffic
 	DtoD, Peer    Traffic
-	// the copies in Peer that do not pass through the host, because of peer access
+	// number of the copies in Peer that avoid the host, thanks to peer access
 	PeerDirect Traffic
 	Memsets    Traffic
-	// number of the copies in HtoD and DtoH from or to pageable memory; hardware copies them
-	// through page-locked memory, and the host may wait for them
+	// number of the copies in HtoD and DtoH from or to pageable memory; hardware stages them in
+	// page-locked memory, and the host may wait for them
 	Pageable uint64
 	// PageableHtoD is the number of the copies in Pageable that are from the host to a device.
 	PageableHtoD uint64
@@ -86,7 +86,8 @@ func (d *Driver) ResetStats() {
 	d.counters = Counters{}
 }
 
-// Stats returns the counters of an emulated driver. If api is no emulated driver, ok is false.
+// Stats returns the counters of an emulated driver. If api is not an emulated driver, ok is
+// false.
 func Stats(api cu.API) (c Counters, ok bool) {
 	d, ok := api.(*Driver)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 type event struct {
 	ctx    *context
 	timing bool
-	point  *op // operation that was last when the event was recorded; nil before the first record
+	point  *op // last operation of the queue when the event was recorded; nil before the first record
 }
 
 // StreamCreate creates a stream. The priority has no effect, because it never guarantees an order
@@ -139,7 +139,7 @@ func (d *Driver) EventCreate(f cu.EventFlags) (cu.Event, error) {
 	return h, nil
 }
 
-// EventDestroy invalidates the handle. Waits for the event that were queued before stay valid.
+// EventDestroy invalidates the handle. A wait for the event that is already queued stays valid.
 func (d *Driver) EventDestroy(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -151,7 +151,7 @@ func (d *Driver) EventDestroy(h cu.Event) error {
 	return e.ctx.dead
 }
 
-// EventRecord makes the event stand for the work that is queued on the stream so far.
+// EventRecord sets the event to the end of the work that is queued on the stream so far.
 func (d *Driver) EventRecord(h cu.Event, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,9 +186,10 @@ func (d *Driver) EventQuery(h cu.Event) (bool, error) {
 	return d.poll(e.point), e.ctx.dead
 }
 
-// EventSynchronize completes the work before the last record of the event. In meta mode it returns
-// ErrMeta if that work includes a copy to page-locked memory, because the host waits to read a
-// value, and memory has none. Streams may wait for such an event.
+// EventSynchronize completes the work before the last record of the event. In meta mode it
+// returns ErrMeta if that work includes a copy to page-locked memory. A host that waits for such
+// a copy wants to read a value, and memory has no values in this mode. Streams may wait for such
+// an event.
 func (d *Driver) EventSynchronize(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

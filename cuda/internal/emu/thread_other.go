@@ -11,7 +11,7 @@ import (
 // threadID returns the number of the calling goroutine, from the first line of its stack trace
 // ("goroutine 7 [running]:"). There is no portable way to get the number of the thread. The
 // goroutine's number can replace it, because package cu requires callers to lock the goroutine to
-// its thread. A caller that does not lock is not detected.
+// its thread. The emulator does not detect a caller that fails to lock it.
 func threadID() uint64 {
 	var buf [64]byte
 	fields := bytes.Fields(buf[:runtime.Stack(buf[:], false)])

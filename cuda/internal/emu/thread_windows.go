@@ -2,6 +2,6 @@ package emu
 
 import "golang.org/x/sys/windows"
 
-// threadID returns the number of the caller's operating system thread, to which a current context
-// belongs.
+// threadID returns the number of the caller's operating system thread. Each current context
+// belongs to one thread.
 func threadID() uint64 { return uint64(windows.GetCurrentThreadId()) }

@@ -236,8 +236,8 @@ func exchange(pieces int, pause func()) func(k *rank) {
 	}
 }
 
-// TestTimesAreOfNoInterleaving runs goroutines in several interleavings, each with its own device.
-// The virtual times must always be the same.
+// TestTimesAreOfNoInterleaving runs goroutines, each with its own device, in several
+// interleavings. The virtual times must always be the same.
 func TestTimesAreOfNoInterleaving(t *testing.T) {
 	const devices, pieces = 3, 30
 	us := time.Microsecond
@@ -343,8 +343,8 @@ func TestHostsAreTheirOwn(t *testing.T) {
 }
 
 // TestEngines checks the engines of a device. Operations of one engine must run one after the
-// other, and those of different engines at the same time. A kernel that waits for a copy must not
-// delay a kernel that is ready.
+// other. Operations of different engines must run at the same time. A kernel that waits for a
+// copy must not delay a kernel that is ready.
 func TestEngines(t *testing.T) {
 	const us, n = time.Microsecond, 1000
 	// a direct copy takes 2 µs, and a copy through the host 4 µs

@@ -34,8 +34,8 @@ func newVirtual() *virtual {
 	return &virtual{ranges: map[uint64]uint64{}, handles: map[cu.MemHandle]*physical{}, mapped: map[uint64]*physical{}}
 }
 
-// granularity returns the default page size. It is that of hardware, or less if a device would have
-// fewer than 32 such pages.
+// granularity returns the default page size. This is the page size of hardware, or a smaller one
+// if a device would have fewer than 32 such pages.
 func granularity(memory uint64) uint64 {
 	g := uint64(2 << 20)
 	for memory < 1<<30 && g > 64<<10 && g > memory/32 {
@@ -273,7 +273,7 @@ func (d *Driver) MemSetAccess(p cu.DevicePtr, n uint64, o cu.Device) error {
 	return nil
 }
 
-// MemUnmap unmaps memory immediately, without waiting, like MemFree.
+// MemUnmap unmaps memory immediately. Like MemFree, it does not wait for work.
 func (d *Driver) MemUnmap(p cu.DevicePtr, n uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,7 +16,7 @@ func TestVirtualMemory(t *testing.T) {
 		if n, err := r.MemGranularity(0); n != page || err != nil {
 			t.Fatalf("pages of %d, %v", n, err)
 		}
-		// more addresses can be reserved than the device has bytes of memory
+		// the reserved range may be larger than the device's memory
 		p, err := r.MemAddressReserve(64 * page)
 		r.ok(err)
 		mapAt := func(i int) {

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// tool returns the path of the program ptxas or nvdisasm: the one that the environment variable
-// names, or else one in the PATH. For ptxas, tool also tries the user's cache. It skips the cache
-// for nvdisasm, because the tests with nvdisasm take longer than all other tests of this package
-// together. If there is no such program, tool returns "". If FLAMBEAU_PTXAS_REQUIRED is 1, as in
-// continuous integration, it then fails the test.
+// tool returns the path of the program ptxas or nvdisasm. It tries the program that the
+// environment variable names, and then the PATH. For ptxas, tool also tries the user's cache. It
+// skips the cache for nvdisasm, because the tests with nvdisasm take longer than all other tests
+// of this package together. If there is no such program, tool returns "". If
+// FLAMBEAU_PTXAS_REQUIRED is 1, as in continuous integration, it then fails the test.
 func tool(t *testing.T, name, variable string) string {
 	candidates := []string{os.Getenv(variable), name}
 	if dir, err := os.UserCacheDir(); err == nil && name == "ptxas" {

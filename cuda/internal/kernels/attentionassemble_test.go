@@ -23,8 +23,8 @@ func weighings(batch, heads, queries, keys int, typ dtype.Type) []AttentionWeigh
 }
 
 // TestAttentionAssemble checks that the float32 kernels of attention and of its gradient spill no
-// register, for any head size and any masks. It checks the kernels for decoding too. It takes
-// minutes, so it runs only with FLAMBEAU_SOAK=1. TestAssemble always runs a part of it.
+// register, for any head size and any masks. It checks the kernels for decoding too. The test
+// takes minutes, so it runs only with FLAMBEAU_SOAK=1. TestAssemble always runs a part of it.
 func TestAttentionAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" || os.Getenv("FLAMBEAU_SOAK") == "" {

@@ -38,8 +38,8 @@ func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 }
 
 // keptGroup is a group of 16 weights of one row. This lane draws four of them. The field block is
-// the first block of random numbers of the row. The field key is the index of the key of the first
-// weight that this lane draws. It is a multiple of 4.
+// the first block of random numbers of the row. The field key is the index of the key of the
+// first weight that this lane draws. This index is a multiple of 4.
 type keptGroup struct{ block, key ptx.Value }
 
 // keptBits decides which weights dropout keeps. Each group has 16 bits, one for each weight. Four
@@ -71,10 +71,10 @@ func (w *weighing) keptBits(laneStep int, rank ptx.Value, groups []keptGroup) fu
 	}
 }
 
-// keptAlong returns a function that reports which weights of a row dropout keeps, for n keys from j
-// on, where n is a multiple of 16. The weights lie in registers like a row of a tensor-core
-// accumulator. Its arguments are the index n of a fragment of 8 keys, and the element e of the
-// fragment, 0 or 1.
+// keptAlong returns a function that reports which weights of a row dropout keeps, for n keys from
+// j on, where n is a multiple of 16. The weights lie in registers like a row of a tensor-core
+// accumulator. The arguments of the returned function are the index n of a fragment of 8 keys,
+// and the element e of the fragment, 0 or 1.
 func (r weighingRow) keptAlong(lane, j ptx.Value, n int) func(n, e int) ptx.Value {
 	column := lane.And(num(3))
 	var groups []keptGroup

@@ -163,8 +163,8 @@ func floatPiece(p ptx.Ptr, t headTile, row ptx.Value, plus int, c ptx.Value) []p
 }
 
 // floatScores multiplies rows of the tile at x by rows of the tile at y. It returns the dot
-// products, indexed [row of x][row of y]. A thread computes those of every 8th row of x and every
-// 16th row of y. The tile at y may be wider than the tile at x.
+// products, indexed [row of x][row of y]. A thread computes the products of every 8th row of x
+// and every 16th row of y. The tile at y may be wider than the tile at x.
 func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, tileY headTile, y ptx.Ptr) [][]*ptx.Var {
 	column, row := b.ThreadID(0).And(num(15)), b.ThreadID(0).Shr(num(4))
 	scores := make([][]*ptx.Var, rows)
@@ -196,8 +196,9 @@ func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, t
 }
 
 // addWeighted adds the n rows of the tile at p, multiplied by weights, to each of a thread's rows
-// of acc. The weights for row 0 of acc are at weightRow. Those for each further row are 8·pitch
-// elements later. A thread has every 16th group of four columns, from group number piece on.
+// of acc. The weights for row 0 of acc are at weightRow. The weights for each further row are
+// 8·pitch elements later. A thread has every 16th group of four columns, from group number piece
+// on.
 func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, weightRow ptx.Ptr, pitch, n int, t headTile, p ptx.Ptr, piece ptx.Value) {
 	b.For(b.U32(0), b.U32(uint32(n)), num(4), func(offset ptx.Value, _ ptx.Loop) {
 		var weights [][]ptx.Value

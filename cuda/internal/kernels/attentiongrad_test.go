@@ -123,7 +123,7 @@ func (c *attentionCase) gradients(m *machine, o AttentionOperands, grad Operand)
 }
 
 // checkGrad computes the gradients of the case and compares them with the reference. The argument
-// want names the wanted gradients, for example "qkv" for those of q, k and v.
+// want names the wanted gradients, for example "qkv" for the gradients of q, k and v.
 func (c attentionCase) checkGrad(t *testing.T, want string) ([]Launch, []uint64) {
 	t.Helper()
 	m := newMachine(t)

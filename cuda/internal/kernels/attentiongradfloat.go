@@ -8,8 +8,8 @@ import (
 
 // gradFloat computes one launch of attention's gradient in float32 with multiply-adds. A group of
 // 16 threads shares some of the block's own rows. Through shared memory, the threads of a warp
-// exchange first the weights and then the gradients of the scores. Two operands have other rows,
-// and their tiles alternate. While the block multiplies one tile, it copies the next.
+// exchange first the weights and then the gradients of the scores. Tiles of the two operands with
+// other rows alternate. While the block multiplies by one tile, it copies the next.
 type gradFloat struct {
 	attentionGrad
 	rows  int // number of own rows of a thread; they are 8 rows of the tile apart

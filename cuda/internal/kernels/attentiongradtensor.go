@@ -123,8 +123,8 @@ func (s gradTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{32 * gradWarps, 1, 1}
 }
 
-// columns returns which columns of a result the block computes: the first column, their number in
-// fragments of 16 columns, and their number.
+// columns returns which columns of a result the block computes. The results are the first column,
+// the number of fragments of 16 columns, and the number of columns.
 func (g *gradWriter) columns(h headRows) (start, fragments, columns int) {
 	if h.typ == dtype.Invalid {
 		return 0, 0, 0
@@ -394,8 +394,8 @@ func (g *gradWriter) keeps(w *weighing, j, own ptx.Value, rows []gradRow) func(n
 	}
 }
 
-// edge reports whether the tile contains a query and a key that the query does not see because of
-// the lengths or the causal order.
+// edge reports whether the tile contains a key that one of the tile's queries does not see. The
+// lengths or the causal order can hide a key.
 func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 	end := j.Add(num(g.s.other))
 	if !g.s.byKey {

@@ -7,13 +7,13 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestAttentionInstructions counts tensor-core instructions. A 128×128×64 product takes exactly 512
-// instructions for 16×8×16, over all warps of a tile. Attention must have two such products. The
-// gradient must have four in the launch for dk and dv, and three in the launch for dq. There must
-// be no bank conflicts.
+// TestAttentionInstructions counts tensor-core instructions. A 128×128×64 product takes exactly
+// 512 instructions of the shape 16×8×16, over all warps of a tile. Attention must have two such
+// products. The gradient must have four in the launch for dk and dv, and three in the launch for
+// dq. There must be no bank conflicts.
 func TestAttentionInstructions(t *testing.T) {
 	const product = 128 / 16 * (128 / 8) * (64 / 16)
-	// tiles have 64 queries with 2 heads, and 128 queries with 64 heads
+	// with 2 heads, tiles have 64 queries; with 64 heads, they have 128
 	for _, heads := range []int{2, 64} {
 		m := newMachine(t)
 		c := attentionCase{typ: dtype.BF16, batch: 1, heads: heads, queries: 128, keys: 128, features: 64, lse: true}

@@ -17,10 +17,10 @@ const (
 	leastKeys  = 128
 )
 
-// grouped merges the heads of queries that share one head of keys. The merged heads become rows of
-// one head, so that keys and values are read once for all of them. It merges heads only if there
-// are few queries and the strides allow it. With a single query the strides of Q and Out always
-// allow it, but the strides of a mask may not.
+// grouped merges the heads of queries that share one head of keys. The merged heads become rows
+// of one head, so that keys and values are read once for all of them. The method merges heads
+// only if there are few queries and the strides allow it. With a single query the strides of Q
+// and Out always allow it, but the strides of a mask may not.
 func (o AttentionOperands) grouped() AttentionOperands {
 	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
 	shared := o.K.Shape.At(1)

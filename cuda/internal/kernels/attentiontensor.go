@@ -79,8 +79,8 @@ func (s attentionTensor) dynamicShared() int {
 	return beyondStatic(all, 0)
 }
 
-// attentionRow is the running maximum and sum of one query. A lane holds those of every eighth
-// query of its warp.
+// attentionRow is the running maximum and sum of one query. A lane holds the maximum and sum of
+// every eighth query of its warp.
 type attentionRow struct {
 	weighingRow
 	most, sum *ptx.Var

@@ -99,7 +99,7 @@ func MeanOfTargets(mean, count, loss, target Operand, ignore int64, scratch Scra
 }
 
 // CrossEntropyGrad plans dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i]. dx is 0 in rows
-// whose target equals ignore or is no class. An absent g counts as 1. If the operand count is
+// whose target equals ignore or is not a class. An absent g counts as 1. If the operand count is
 // present, g is divided by it. If x, top and rest are absent, dx = -onehot(target)·g[i].
 func CrossEntropyGrad(dx, x, top, rest, target, g, count Operand, ignore int64) ([]Launch, error) {
 	const op = "cross-entropy gradient"
@@ -202,7 +202,7 @@ func (s crossEntropySpec) buildGrad(b *ptx.Builder, rows, columns ptx.Value) {
 		w.access(s.form, x)
 	}
 	class := target.atRow(w.row).p.Load()
-	// The forward kernel has already reported targets that are no class.
+	// The forward kernel has already reported targets that are not a class.
 	ok := class.Ne(ignore).And(class.Bitcast(ptx.U64).Lt(columns.Cvt(ptx.U64)))
 	b.IfElse(ok, func() {
 		if s.logs {
@@ -239,7 +239,7 @@ func (s crossEntropySpec) buildPick(b *ptx.Builder, rows, columns ptx.Value) {
 }
 
 // storeLoss stores a row's loss. The function f computes the loss for the target class. If the
-// target is no class, storeLoss reports it in the fault record.
+// target is not a class, storeLoss reports it in the fault record.
 func (s crossEntropySpec) storeLoss(b *ptx.Builder, loss, target rowOperand, row, columns, ignore ptx.Value, fault faultParams, f func(class ptx.Value) ptx.Value) {
 	class := target.atRow(row).p.Load()
 	result := b.Var(b.Const(computing(s.typ.Compute()), real(0)))

@@ -5,24 +5,24 @@
 // addresses with layouts, and returns the launches that compute the operation, in order, on one
 // stream:
 //
-//		Map            elementwise programs: dense with 16-byte vectors, strided, broadcast; also
-//	              copy, cast, fill
-//		Reduce         sum, prod, max, min, argmax, argmin over any dimensions, in a fixed order
-//		MatMul         batched products of any strides; MatMulSplit also adds a bias, applies an
-//	              activation and divides long sums among blocks. For 16-bit floats a model of
-//	              the [GPU] chooses the form
-//		Softmax        softmax and log-softmax of rows, and SoftmaxGrad
-//		Attention      softmax(scale·q·kᵀ + mask)·v by tiles of keys, in one launch, or in two if
-//	              blocks divide the keys of a few queries; AttentionGrad in three
-//		CrossEntropy   fused log-softmax and negative log likelihood, and CrossEntropyGrad
-//		Gather         elements along an axis by index, and Scatter in a fixed order
-//		MultiMap       one program over many groups of tensors in one launch (optimizer steps)
+//	Map            elementwise programs: dense with 16-byte vectors, strided, broadcast; also
+//	               copy, cast, fill
+//	Reduce         sum, prod, max, min, argmax, argmin over any dimensions, in a fixed order
+//	MatMul         batched products of any strides; MatMulSplit also adds a bias, applies an
+//	               activation and divides long sums among blocks. For 16-bit floats a model of
+//	               the [GPU] chooses the form
+//	Softmax        softmax and log-softmax of rows, and SoftmaxGrad
+//	Attention      softmax(scale·q·kᵀ + mask)·v by tiles of keys, in one launch, or in two if
+//	               blocks divide the keys of a few queries; AttentionGrad in three
+//	CrossEntropy   fused log-softmax and negative log likelihood, and CrossEntropyGrad
+//	Gather         elements along an axis by index, and Scatter in a fixed order
+//	MultiMap       one program over many groups of tensors in one launch (optimizer steps)
 //
 // A [Launch] holds its [Kernel], the grid and the packed parameters. The caller loads Kernel.PTX
 // once for each device, with the *Kernel pointer as the key: equal specifications give the same
-// pointer. It launches Kernel.Entry with Kernel.Block threads and Kernel.DynShared bytes. An
-// operation on no elements has no launches. Planning touches no device and is safe for concurrent
-// use.
+// pointer. The caller then launches Kernel.Entry with Kernel.Block threads and Kernel.DynShared
+// bytes. An operation on no elements has no launches. Planning touches no device and is safe for
+// concurrent use.
 //
 // Some operations need scratch memory. The planner requests it from its [Scratch] argument. The
 // memory must stay valid until the launches have run. Indices that are out of range do not trap.

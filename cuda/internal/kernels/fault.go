@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// FaultBytes is the size of a fault record, in which kernels record bad indices. A record has five
-// little-endian fields: a state (uint32: 0 none, 1 recorded), the caller's tag (uint32), the index,
-// the bound, and the index's position (int64 each). It is aligned to 8 bytes, and must be zero
-// before the first launch. The record keeps the first bad index of all launches from then on.
-// Later bad indices are dropped.
+// FaultBytes is the size of a fault record, in which kernels record bad indices. A record has
+// five little-endian fields: a state (uint32: 0 none, 1 recorded), the caller's tag (uint32), the
+// index, the bound, and the index's position (int64 each). The record is aligned to 8 bytes, and
+// must be zero before the first launch. The record keeps the first bad index of all launches from
+// then on. Later bad indices are dropped.
 const FaultBytes = 32
 
 // ReadFault returns the fault in a record, or nil if there is none. To use the record again, set

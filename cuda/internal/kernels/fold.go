@@ -147,8 +147,8 @@ func (s foldSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		if s.add {
 			sum.Set(loadVector(b, to, s.to, 1)[0])
 		}
-		// add reads one element of a window and adds it. The coordinates are ks within the window,
-		// and places for the window itself.
+		// add reads one element of a window and adds it. The arguments are the coordinates ks of
+		// the element in the window, and the coordinates places of the window.
 		add := func(ks, places []ptx.Value) {
 			from := append(append(append([]ptx.Value{}, at[:2]...), ks...), places...)
 			v := loadVector(b, x.At(dot(b, from, xStrides, s.wide)), s.from, 1)[0]

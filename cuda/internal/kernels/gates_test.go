@@ -21,9 +21,10 @@ import (
 type gate struct {
 	name string
 	plan func(m *machine) ([]Launch, error)
-	// wide is the least share of the bytes moved from or to global memory that must move in
-	// accesses of 16 bytes. It is 0 for kernels that access their elements one by one. Their
-	// neighbouring threads access neighbouring elements, which also uses whole sectors.
+	// wide is the smallest allowed fraction of the bytes moved from or to global memory that move
+	// in accesses of 16 bytes. It is 0 for kernels that access their elements one by one.
+	// Neighbouring threads of such a kernel access neighbouring elements, so they also use whole
+	// sectors.
 	wide float64
 	// spread is the number of sectors that an access may touch in addition to the number that its
 	// bytes need. Where it is not 0, a comment gives the reason.

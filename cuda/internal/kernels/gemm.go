@@ -10,9 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// tileLoad says how a block copies a tile of an operand from global to shared memory. The outer
-// dimension of an operand is the one over which the product does not sum: dimension m of a, and
-// dimension n of b.
+// tileLoad says how a block copies a tile of an operand from global to shared memory. The product
+// does not sum over the outer dimension of an operand: dimension m of a, and dimension n of b.
 type tileLoad uint8
 
 const (
@@ -177,7 +176,8 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	}
 	p := floatPlan{spec: floatSpecFor(&o)}
 	p.spec.tile = chooseTile(a.Type, batch, m, n)
-	// This bound keeps the memory traffic of partial sums at or below that of the operands.
+	// The last argument bounds the number of parts. With it, partial sums cause at most as much
+	// memory traffic as the operands.
 	p.division.chunk = splitK(k, batch*p.spec.tiles(m, n), k*(m+n)/(2*m*n))
 	if p.chunk >= k || !o.divisible(p.spec, scratch) {
 		p.division = undivided(k)
@@ -217,8 +217,8 @@ func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error
 	return append(list, l...), err
 }
 
-// factor returns the type in which the factors are multiplied: the 16-bit type if one factor has
-// one.
+// factor returns the type in which the factors are multiplied. If a factor has a 16-bit type, it
+// is that type.
 func (o *ProductOperands) factor() dtype.Type {
 	if o.B.Type.IsHalf() {
 		return o.B.Type
@@ -531,7 +531,7 @@ type productParams struct {
 	matrices ptx.Value
 	a, b     gemmOperand
 	bias     gemmOperand // only its fields p and stride2 are used, and only if there is a bias
-	// It is a function, so that the address of the results occupies no registers until they are
+	// out is a function, so that the address of the results occupies no registers until they are
 	// stored.
 
 	out    func() gemmOperand

@@ -168,7 +168,7 @@ func TestMatMulLarge(t *testing.T) {
 		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 15.5 {
 			t.Errorf("%v: %.1f multiplications for each shared load", forms, ratio)
 		}
-		// lanes beyond the edge all read the last element before it
+		// lanes beyond the edge all read the last element before the edge
 		if st.Sectors > st.IdealSectors {
 			t.Errorf("%v: %d sectors, %d would do", forms, st.Sectors, st.IdealSectors)
 		}
@@ -180,7 +180,7 @@ func TestMatMulLarge(t *testing.T) {
 	if l, err := MatMul(a100, fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x16_kv_ov_v" {
 		t.Errorf("the large product: %v, %v", l, err)
 	}
-	// The stride of a batch of one matrix must not matter.
+	// If a batch has one matrix, the batch stride must not matter.
 	for typ, want := range map[dtype.Type]string{dtype.F32: "gemm_float32_128x128x16_kv_ov_v", dtype.BF16: "gemm_tensor_bfloat16_64x64x32_ko_v_s3"} {
 		out, a, b := fake(typ, 1, 1024, 1024), fake(typ, 1, 1024, 64), fake(typ, 1, 64, 1024)
 		for _, o := range []*Operand{&out, &a, &b} {

@@ -29,8 +29,8 @@ func TestTensorBias(t *testing.T) {
 			}
 		}
 	}
-	// Kernels for these operands handle every second row separately. They have rows along k or
-	// along m, and a batch.
+	// The rows of these operands lie along k or along m, and each operand is a batch. The kernels
+	// handle every second row separately.
 	for _, orders := range []string{"NN", "TN"} {
 		m := newMachine(t)
 		x := m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 2, 62+len(orders)%2, 62), 0))
@@ -39,8 +39,8 @@ func TestTensorBias(t *testing.T) {
 	}
 }
 
-// TestMatMulBiasSplit computes products whose sums blocks divide. The bias must be added once, to
-// the float32 sum before it is rounded.
+// TestMatMulBiasSplit computes products in which blocks divide the sums. The bias must be added
+// once, to the float32 sum before it is rounded.
 func TestMatMulBiasSplit(t *testing.T) {
 	for _, types := range [][3]dtype.Type{{dtype.BF16, dtype.BF16, dtype.F32}, {dtype.F32, dtype.BF16, dtype.BF16}, {dtype.F32, dtype.F16, dtype.F16}} {
 		m := newMachine(t)
@@ -183,7 +183,8 @@ func TestMatMulSumsFloats(t *testing.T) {
 	}
 }
 
-// nearSums compares Sums, of the rows of A, and ColumnSums, of the columns of B, with float64 sums.
+// nearSums compares o.Sums and o.ColumnSums with float64 sums of the rows of A and of the columns
+// of B.
 func (m *machine) nearSums(what string, o ProductOperands) {
 	m.t.Helper()
 	k, n := o.A.Shape.At(2), o.B.Shape.At(2)

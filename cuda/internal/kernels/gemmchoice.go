@@ -65,8 +65,8 @@ type Choice struct {
 	planned productPlan // plan with the form that the model chose
 }
 
-// A productPlan is the plan of a product in a certain form. The argument k of named is the length
-// of the sums.
+// A productPlan is the plan of a product in a certain form. The method named returns this form,
+// for sums of length k.
 type productPlan interface {
 	named(k int) Form
 	launches(o ProductOperands, scratch Scratch) ([]Launch, error)

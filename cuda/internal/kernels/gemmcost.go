@@ -12,8 +12,8 @@ import (
 const latency = 800
 
 // launchSeconds is the assumed time of an additional launch, which copies an operand before the
-// product. On hardware, two events on a stream without host work between them are some microseconds
-// apart.
+// product. On hardware, two events on a stream are some microseconds apart, even if the host does
+// no work between them.
 const launchSeconds = 3e-6
 
 // stepClocks returns the clock cycles that a multiprocessor needs for one step of k of one block.
@@ -165,10 +165,11 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	return seconds, bound
 }
 
-// joining returns the time in seconds to add up partial sums. Every block writes its sums. The last
-// block of a tile increments the counter, waits for one read, and reads the partial sums of all
-// blocks at 64 bytes a clock cycle. If the blocks of a tile share this work, each block waits once
-// more, until all blocks of the tile have written. It then adds its share of the sums in order.
+// joining returns the time in seconds to add up partial sums. Every block writes its sums. The
+// last block of a tile increments the counter, waits for one read, and reads the partial sums of
+// all blocks at 64 bytes a clock cycle. If the blocks of a tile share this work, each block waits
+// once more, until all blocks of the tile have written. Each block then adds its part of the sums
+// in order.
 func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 	tileBytes := float64(parts * s.partBytes()) // bytes of all partial sums of a tile
 	tilesF, rate := float64(tiles)*tileBytes, g.Bandwidth
@@ -327,11 +328,12 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 	}
 }
 
-// divisions lists ways to divide the sums over k among blocks. The number of parts is chosen such
+// divisions lists ways to divide the sums over k among blocks. The number of parts is chosen so
 // that the blocks fill all multiprocessors once, or several times. A product that is bound by
-// memory may need only some of the multiprocessors. With blocks for only these, fewer partial sums
-// have to be added up. For a single matrix, some tiles may stay undivided: the largest number that
-// all multiprocessors share evenly, or one less per multiprocessor.
+// memory may need only some of the multiprocessors. With blocks for only these, fewer partial
+// sums have to be added up. For a single matrix, some tiles may stay undivided. Their number is
+// the largest multiple of the number of multiprocessors, or one tile less for each
+// multiprocessor.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {

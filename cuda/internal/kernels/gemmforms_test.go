@@ -140,9 +140,10 @@ func TestTensorSpecials(t *testing.T) {
 	}
 }
 
-// TestTensorOddRows computes products of rows with an odd length. They are copied in pairs of
-// elements, and every second row is handled separately. The cases are rows along k and along m,
-// every remainder of rows, a batch, divided sums, and a NaN before a row.
+// TestTensorOddRows computes products of rows with an odd length. The kernel copies these rows in
+// pairs of elements, and handles every second row separately. The rows lie along k or along m,
+// and the sizes are not multiples of the tile. One case has a batch. The test also divides the
+// sums, and puts a NaN before a row.
 func TestTensorOddRows(t *testing.T) {
 	for _, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, {128, 128, 32, 2, 2, 3, 2}} {
 		for _, orders := range []string{"NN", "TN"} {
@@ -203,9 +204,9 @@ func TestTensorRealigned(t *testing.T) {
 		{"NT", [4]int{1, 4096, 4096, 1025}, 3, "krkr"},
 		// Weights have an odd number of columns.
 		{"NN", [4]int{1, 4096, 50257, 768}, 2, "kor"},
-		// This is the gradient of logits times the weights.
+		// This product multiplies the gradient of the logits by the weights.
 		{"NN", [4]int{1, 8192, 768, 50257}, 1, "k2ro"},
-		// this is the gradient of logits, transposed, times the activations
+		// this product multiplies the transposed gradient of the logits by the activations
 		{"TN", [4]int{1, 50257, 768, 8192}, 1, "o2ro"},
 		{"N0", [4]int{8, 1024, 1025, 768}, 2, "kor"}, // the batch shares one matrix b
 		// the product is too small to be worth another launch

@@ -13,7 +13,7 @@ type floatSums struct {
 	stride             ptx.Value
 	active             ptx.Value // whether this thread computes sums of rows or columns
 	thread             ptx.Value // index of the thread in its slice
-	threads, perThread int       // number of threads of a slice, and of sums of a thread
+	threads, perThread int       // number of threads of a slice, and number of sums of a thread
 	// address of the first element that the thread adds, in the first buffer
 	src ptx.Ptr
 	// Distances in elements: between consecutive indices of k, and between the two buffers.

@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestMatMulSynchronisation removes any one barrier, commit or wait from product kernels. The
-// emulator must then find a race, or a copy that is not waited for. It must also find an error if a
-// wait leaves one more group of copies pending.
+// TestMatMulSynchronisation removes one barrier, commit or wait at a time from product kernels.
+// The emulator must then find a race, or a copy that is not waited for. It must also find an
+// error if a wait leaves one more group of copies pending.
 func TestMatMulSynchronisation(t *testing.T) {
 	kinds := map[ptxvm.FaultKind]bool{ptxvm.SharedRace: true, ptxvm.AsyncCopyNotWaited: true, ptxvm.UninitialisedMemory: true}
 	for _, c := range []struct {

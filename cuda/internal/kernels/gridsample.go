@@ -34,7 +34,7 @@ func (s gridSpec) name() string {
 }
 
 // GridSample plans the sampling of x at the points of grid, and stores the samples in out. Images
-// are contiguous, with the shape [n, c, h, w]. It implements [device.GridSample].
+// are contiguous, with the shape [n, c, h, w]. GridSample implements [device.GridSample].
 func GridSample(out, x, grid Operand, s device.GridSampling) ([]Launch, error) {
 	return planGrid(gridSpec{GridSampling: s, typ: x.Type}, out.Shape.Size(), out, x, grid)
 }

@@ -32,7 +32,8 @@ const (
 )
 
 // tileSpecFor returns the specification for a map over the space. The first operands of the space
-// are the results, and outs is their number. It returns false if a kernel without tiles is better.
+// are the results, and outs is their number. The result is false if a kernel without tiles is
+// better.
 func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 	last, shared := sp.rank()-1, 0
 	s := tileSpec{program: programIDOf(p), rank: sp.rank(), axis: -1}
@@ -49,7 +50,8 @@ func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 		if stride[last] == 0 || stride[last] == 1 {
 			continue
 		}
-		// if no shared memory is left, the input is read against its contiguous dimension
+		// if no shared memory is left, the input is not transposed, and accesses do not run along
+		// its contiguous dimension
 		tile := tileSide * tilePitch * p.In[k-outs].Size()
 		if shared+tile > mostShared {
 			continue

@@ -32,10 +32,10 @@ func (s multiSpec) name() string {
 // the table depends only on addresses and sizes. So a caller can use it in several steps.
 //
 // The table begins with two words (64-bit, little-endian) for each block. The first word is the
-// offset of its group's record in the table, counted in words. The second word is the index of the
-// first element that the block computes. Then the table has a record for each group: the number of
-// elements, whether all addresses allow vectors, and the addresses, first of the outputs and then
-// of the inputs.
+// offset of its group's record in the table, counted in words. The second word is the index of
+// the first element that the block computes. After these words, the table has a record for each
+// group: the number of elements, whether all addresses allow vectors, and the addresses, first of
+// the outputs and then of the inputs.
 func MultiMapTable(p *expr.Program, outs, ins [][]Operand) (table []byte, blocks int, err error) {
 	const op = "multimap"
 	if len(outs) != len(ins) {

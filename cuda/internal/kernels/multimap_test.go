@@ -92,8 +92,9 @@ func unscale(t testing.TB, typ dtype.Type) *expr.Program {
 	return program(t, []dtype.Type{typ}, []dtype.Type{typ}, expr.X(0).Mul(expr.Param(0, typ.Compute())))
 }
 
-// TestMultiMapFound puts an infinity or a NaN at any index, which must set nonFinite to 1. No other
-// value may do so. The program's results must not depend on whether nonFinite is present.
+// TestMultiMapFound puts an infinity or a NaN at any index, which must set nonFinite to 1. All
+// other values must leave it at 0. The program's results must not depend on whether nonFinite is
+// present.
 func TestMultiMapFound(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {
 		p := unscale(t, typ)

@@ -59,7 +59,8 @@ func Norm(o NormOperands, n device.RowNorm) ([]Launch, error) { return planNorm(
 
 // NormGrad plans the gradient of the rows of o.X, which it stores in o.Out, and the gradients of
 // weight and bias. It reads the gradient of the result from o.Grad. If [NormGradReason] gives a
-// reason why the gradients cannot be computed together, NormGrad returns an error with it.
+// reason why the gradients cannot be computed together, NormGrad returns an error with this
+// reason.
 func NormGrad(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, error) {
 	if o.DWeight.Type != dtype.Invalid || o.DBias.Type != dtype.Invalid {
 		return planNormSums(o, n, scratch)

@@ -55,7 +55,7 @@ const (
 	// A thread holds at most normValues columns, each in four or five registers. If it reads its
 	// columns one by one, it holds at most oddValues of them, because each needs an address.
 	normValues, oddValues = 32, 24
-	// normParts is the largest number of blocks, each of which stores partial sums.
+	// normParts is the largest number of blocks. Each block stores partial sums.
 	normParts = 1024
 	// normWarps is the number of warps of a block if each warp processes its own row.
 	normWarps = 4

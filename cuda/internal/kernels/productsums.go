@@ -30,9 +30,9 @@ func (o *ProductOperands) summing() sumsSpec {
 }
 
 // separateSums returns the sums that need launches of their own. The product's blocks cannot
-// compute any sums in a product with a vector, or if they round the factors. Otherwise a kernel has
-// registers for either the sums of rows or the sums of columns. If both are wanted, the sums of
-// columns get a launch.
+// compute sums if a factor is a vector, or if the blocks round the factors. Otherwise a kernel
+// has registers for either the sums of rows or the sums of columns. If both are wanted, the sums
+// of columns get a launch.
 func (o *ProductOperands) separateSums(scratch Scratch) sumsSpec {
 	m, n, s := o.Out.Shape.At(1), o.Out.Shape.At(2), o.summing()
 	switch {

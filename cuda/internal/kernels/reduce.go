@@ -25,7 +25,8 @@ const (
 
 func (f reduceForm) String() string { return [...]string{"warp", "block", "columns"}[f] }
 
-// reduceStage says which of the one or two launches of a reduction a kernel is.
+// reduceStage says for which launch of a reduction a kernel is made. A reduction has one or two
+// launches.
 type reduceStage uint8
 
 const (
@@ -41,9 +42,9 @@ func (s reduceStage) String() string { return [...]string{"whole", "first", "las
 
 // reduceSpec describes a reduction kernel.
 type reduceSpec struct {
-	// The program mapping is applied to the elements before the reduction, and finish to the
-	// results. The last stage does not apply mapping: its key is empty, and its name is the type of
-	// the partial values.
+	// The program mapping is applied to the elements before the reduction, and the program finish
+	// to the results. The last stage does not apply mapping. In that stage, the key of mapping is
+	// empty, and its name is the type of the partial values.
 	mapping, finish   programID
 	kind              device.ReduceKind
 	form              reduceForm
@@ -100,7 +101,8 @@ type reduction struct {
 	o, n    int   // number of results, and of elements that are combined into one result
 	wide    bool
 	scalars []uint64
-	// partial is the address of the partial values, and position that of their positions or counts.
+	// partial is the address of the partial values. position is the address of their positions or
+	// counts.
 	partial    uint64
 	position   uint64
 	chunk, cut int // number of elements in a chunk, and number of chunks

@@ -247,9 +247,9 @@ func planeOf(v int, t ptx.Type) int {
 }
 
 // accumulate combines elements lane, lane+group, … of chunk c for result o, in several
-// accumulators. If the row is read in vectors, lane counts vectors. In the form columns, it
-// combines the elements of a vector of results, from result o on, and returns one value for each of
-// them.
+// accumulators. If the row is read in vectors, lane counts vectors. In the form columns,
+// accumulate combines the elements of a vector of results, from result o on. It returns one value
+// for each of these results.
 func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialValue {
 	b, vector := r.Builder, r.s.vector
 	load := r.loader(o)

@@ -50,7 +50,8 @@ type rowEnds struct {
 	column    ptx.Value // index of the end column that this thread handles
 	hasColumn ptx.Value // whether this thread handles an end column
 	kept      []*ptx.Var
-	// whether code for the ends of a row is being emitted, in which indices count columns
+	// writing says whether code for the ends of a row is being emitted. In that code, indices
+	// count columns.
 	writing bool
 }
 

@@ -121,8 +121,8 @@ func (w *scanWork) pointer(o scanOperand, i ptx.Value) ptx.Ptr {
 	return o.p.At(i.Cvt(ptx.S64).Mul(o.stride[1]))
 }
 
-// value returns the values of element i that are combined. They are computed from the loaded values
-// x.
+// value returns the values that the scan combines for element i. It computes them from the loaded
+// values x.
 func (w *scanWork) value(i ptx.Value, x []ptx.Value) []ptx.Value {
 	for k := range x {
 		x[k] = convert(w.Builder, x[k], w.acc)
@@ -241,8 +241,8 @@ func init() {
 	logAddExp[t] = expr.MustLower([]*expr.Expr{expr.X(0).LogAddExp(expr.X(1))}, []dtype.Type{t}, []dtype.Type{t, t}, -1)
 }
 
-// combine combines two partial results. The elements of earlier precede those of later. The
-// operation is associative.
+// combine combines two partial results. The elements of earlier precede the elements of later in
+// the order of the scan. The operation is associative.
 func (w *scanWork) combine(earlier, later []ptx.Value) []ptx.Value {
 	switch w.kind {
 	case device.ScanSum:
@@ -370,8 +370,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 			list[e] = w.combine(list[e-1], list[e])
 		}
 		total := w.upTo(list[w.perThread-1], 32)
-		// The value behind is true in all lanes except lane 0. In these lanes, before is the total
-		// of the elements of all earlier lanes.
+		// The value behind is true in all lanes except lane 0. In a lane where it is true, before
+		// is the total of the elements of all earlier lanes.
 		behind := w.LaneID().Ne(num(0))
 		before := selectAll(behind, shuffleAll(total, ptx.ShuffleUp, num(1)), start)
 		if w.group > 32 {

@@ -11,12 +11,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A run consists of all positions with the same index, which are neighbours after sorting. A run is
-// divided into parts of a fixed length, and groups of threads combine the parts at the same time.
-// If a run has more than one part, a second kernel combines the results of its parts. They are
-// stored in scratch memory at numbered slots. The last part of a run may be shorter than the
-// others. In the sorted order, two parts of full length start at least that length apart, and so do
-// two short parts. The slot is therefore 2·(start / length), plus 1 for a short part.
+// A run consists of all positions with the same index, which are neighbours after sorting. A run
+// is divided into parts of a fixed length, and groups of threads combine the parts at the same
+// time. If a run has more than one part, a second kernel combines the results of its parts. The
+// results of parts are stored in scratch memory at numbered slots. The last part of a run may be
+// shorter than the others. In the sorted order, two parts of full length start at least that
+// length apart, and so do two short parts. The slot is therefore 2·(start / length), plus 1 for a
+// short part.
 
 // partOf returns the length of the parts of runs, for n sorted positions. It is about the square
 // root of n. The longest run then has as many parts as a part has positions. Tests lower partLeast.
@@ -174,8 +175,8 @@ func (s segmentSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// ends returns the first index, from low on, whose key differs from the given key. It returns high
-// if all keys below high are equal to it. Keys ascend.
+// ends returns the first index, from low on, whose key differs from the given key. If there is no
+// such index below high, it returns high. Keys ascend.
 func (w *segments) ends(low, high, key ptx.Value) ptx.Value {
 	lo, hi := w.Var(low), w.Var(high)
 	w.While(func() ptx.Value { return lo.Get().Lt(hi.Get()) }, func(ptx.Loop) {

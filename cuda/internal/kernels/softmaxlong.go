@@ -25,9 +25,9 @@ type longSoftmax struct {
 
 const (
 	longThreads = 512
-	// A thread has 128 registers. It keeps elements in longRegisters of them if they have 32 bits,
-	// and in longHalves of them if they have 16 bits. The second number is smaller, because loads
-	// of 16-bit elements need more registers.
+	// A thread has 128 registers. It keeps elements of 32 bits in longRegisters of them, or
+	// elements of 16 bits in longHalves of them. The second number is smaller, because loads of
+	// 16-bit elements need more registers.
 	longRegisters = 52
 	longHalves    = 32
 	longShared    = 99 << 10 // bytes of shared memory that a block may use on every supported GPU
@@ -162,7 +162,7 @@ type longRows struct {
 
 // A vectorBatch is several vectors that a thread processes together. The field index holds their
 // indices, which differ by the number of the block's threads. For a vector beyond the end of the
-// row, index is that of the last vector, and valid is false.
+// row, index is the index of the last vector, and valid is false.
 type vectorBatch struct{ index, valid []ptx.Value }
 
 func (w *longRows) turn(i, end ptx.Value, n int) (t vectorBatch) {
@@ -183,8 +183,8 @@ func (w *longRows) inGroups(v [][]ptx.Value, f func(v [][]ptx.Value)) {
 }
 
 // read loads all vectors of the row, and passes a few of them at a time to the function visit. In
-// place of vectors beyond the end it passes the value neutral. It keeps as many of the first
-// vectors as there is room for.
+// place of vectors beyond the end it passes the value neutral. The thread keeps as many of the
+// first vectors as it has room for.
 func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral ptx.Value, visit func(v [][]ptx.Value)) {
 	w.atEnds(func(i ptx.Value) {
 		v := load(i)

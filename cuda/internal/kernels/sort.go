@@ -39,9 +39,9 @@ func (s sortSource) name() string {
 // wide reports whether keys have 64 bits.
 func (s sortSource) wide() bool { return !s.index && s.typ.Size() == 8 }
 
-// keyBits returns the number of bits in which the keys of type t can differ. For integers these are
-// the lower bits of the key. A 16-bit float has the key of a float32, which [device.SortKey]
-// defines, and these are the upper bits.
+// keyBits returns the number of bits in which the keys of type t can differ. For integers these
+// are the lower bits of the key. A 16-bit float has the key of a float32, which [device.SortKey]
+// defines. For 16-bit floats the bits that differ are the upper bits of the key.
 func keyBits(t dtype.Type) int {
 	switch t {
 	case dtype.Bool:
@@ -169,7 +169,7 @@ func (in sortInput) report(b *ptx.Builder, element, row, at ptx.Value) {
 type sortPlan struct {
 	sortSource
 	rows, n int
-	// The operand has rank 2.
+	// The operand x has rank 2.
 	x Operand
 	// addresses of the two arrays, if picked is true
 	pickedAt sortTarget
@@ -212,7 +212,7 @@ func (a *sortPlan) bits() int {
 // their positions as 32-bit integers.
 type sortTarget struct {
 	k int
-	// The operand has type I64 and rank 2.
+	// The operand out has type I64 and rank 2.
 	out         Operand
 	keys, order uint64
 }

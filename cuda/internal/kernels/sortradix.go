@@ -9,9 +9,9 @@ import (
 )
 
 // Long rows are sorted by 8-bit digits of the keys, the lowest digit first. Each pass over a row
-// sorts by one digit. It keeps the order of elements with equal digits, and reads and writes each
-// element once. In a pass, a block sorts a tile. For each digit, it learns from the blocks of
-// earlier tiles how many of their elements have that digit. The method is by D. Merrill, M.
+// sorts by one digit. A pass keeps the order of elements with equal digits, and reads and writes
+// each element once. In a pass, a block sorts a tile. For each digit, it learns from the blocks
+// of earlier tiles how many of their elements have that digit. The method is by D. Merrill, M.
 // Garland: Single-pass parallel prefix scan with decoupled look-back, 2016, and A. Adinets, D.
 // Merrill: Onesweep, 2022, arXiv:2206.01784.
 //
@@ -209,8 +209,9 @@ func digitTotals(b *ptx.Builder, counters ptx.Ptr) (part [sortWarps]ptx.Value, t
 	return part, total
 }
 
-// startDigits sets each warp's counter of this thread's digit to an index in the block: the one at
-// which the warp's elements with that digit start. For warp 0 it is the argument start.
+// startDigits sets each warp's counter of this thread's digit. The counter gets the index in the
+// block at which the warp's elements with that digit start. For warp 0 this index is the argument
+// start.
 func startDigits(b *ptx.Builder, counters ptx.Ptr, part [sortWarps]ptx.Value, start ptx.Value) {
 	for w, n := range part {
 		counters.At(num(w * digits)).At(b.ThreadID(0)).Store(start)

@@ -11,8 +11,8 @@ import (
 // Each block finds the first elements of one part of the row. It determines the key of the last
 // wanted element digit by digit, the highest digit first. To find a digit, it counts the elements
 // that have each value of the digit, among those whose higher digits are equal to the key's. The
-// elements found in all parts form a shorter row. It is shortened in the same way, until it is
-// short enough to be sorted.
+// elements found in all parts form a shorter row. This row is shortened in the same way, until it
+// is short enough to be sorted.
 
 // selectMost is the largest number of first elements for which a row is not sorted completely. It
 // is half of the smallest part.

@@ -17,9 +17,9 @@ func (o *ProductOperands) withInPieces(store tensorStore) bool {
 	return false
 }
 
-// storeRounded stores rounded results: one result, or several words of two results. It stores them
-// after the activation, and if Pre is present also before it. The argument withValues holds the
-// elements of With for these results.
+// storeRounded stores rounded results: one result, or several words of two results. It stores the
+// values after the activation. If Pre is present, it also stores the values before the
+// activation. The argument withValues holds the elements of With for these results.
 func (g *tensorBuilder) storeRounded(dst ptx.Ptr, withValues []ptx.Value, v ...ptx.Value) {
 	store := func(dst ptx.Ptr) {
 		if len(v) > 1 {

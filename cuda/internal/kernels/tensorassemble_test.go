@@ -47,8 +47,8 @@ func tf32LoadsOf(f tensorForm) []tensorSpec {
 }
 
 // TestTensorAssemble assembles the tensor-core kernels for every architecture, with every way to
-// load operands and to store results. They must not spill registers. It takes minutes, so it runs
-// only with FLAMBEAU_SOAK=1. TestAssemble always runs a part of it.
+// load operands and to store results. They must not spill registers. The test takes minutes, so
+// it runs only with FLAMBEAU_SOAK=1. TestAssemble always runs a part of it.
 func TestTensorAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" || os.Getenv("FLAMBEAU_SOAK") == "" {

@@ -34,7 +34,7 @@ type tensorBuilder struct {
 	columnSums tensorSums
 }
 
-// build emits the kernel. Its parameters are those of all product kernels.
+// build emits the kernel. It takes the parameters that all product kernels take.
 func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	f := s.form
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
@@ -171,8 +171,8 @@ func (g *tensorBuilder) fill(loads []*tensorCopier) {
 }
 
 // multiplyAll adds the products of all tiles. [tensorBuilder.fill] must have begun to copy the
-// first tiles. The fragments of the next step are read before those of this step are multiplied, so
-// that the tensor cores do not wait for shared memory.
+// first tiles. The fragments of the next step are read before the fragments of this step are
+// multiplied, so that the tensor cores do not wait for shared memory.
 func (g *tensorBuilder) multiplyAll(loads []*tensorCopier, readA, readB fragmentReader) {
 	b, f := g.Builder, g.s.form
 	stages, steps := g.s.stages(), g.s.steps()
@@ -309,8 +309,8 @@ func (g *tensorBuilder) reader(alongK bool, length int, start ptx.Value, base in
 	if g.s.typ == dtype.F32 && !alongK {
 		return g.wordReader(length, start, base, operandB)
 	}
-	// Each lane addresses a row of one of four matrices. These are the two bits of the matrix's
-	// index.
+	// Each lane addresses a row of one of four matrices. The variables low and high are the two
+	// bits of that matrix's index.
 	low, high := g.lane.Shr(num(3)).And(num(1)), g.lane.Shr(num(4))
 	outerBit, kBit := low, high
 	if operandB {

@@ -18,7 +18,8 @@ type tensorCopier struct {
 	spare    int
 	rows     int // number of rows of the tile that all threads together copy at a time
 	rowBytes int
-	// addresses of the thread's first units in the first stage; after them the swizzle repeats
+	// addresses, in the first stage, of the thread's first units; later units repeat the swizzle
+	// of these
 	dst        []ptx.Ptr
 	p          ptx.Ptr
 	src        *ptx.Var    // address of this thread's first element of the next tile

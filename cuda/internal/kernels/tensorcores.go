@@ -41,10 +41,10 @@ type tensorForm struct {
 }
 
 // These are all forms. A warp with 64×64 results reads the fewest values from shared memory for
-// each multiplication: 128 values for 4096 of them. It needs as many registers as a thread may
-// have. The time of a product of few rows is the time to read the larger operand. Such products
-// have small blocks, so that many of them run at once. In a small block a step has 64 elements of
-// k, which fill whole lines of memory.
+// each multiplication: 128 values for 4096 of them. Such a warp needs as many registers as a
+// thread may have. The time of a product of few rows is the time to read the larger operand. Such
+// products have small blocks, so that many of them run at once. In a small block a step has 64
+// elements of k, which fill whole lines of memory.
 var tensorForms = []tensorForm{
 	{128, 128, 32, 2, 2, 3, 2},
 	{128, 256, 32, 2, 4, 4, 1},
@@ -298,8 +298,8 @@ func oddRows(a Operand, alongK bool) bool {
 	if !alongK {
 		row, along = 2, 1
 	}
-	// If rows lie along m, copies read the element before a row. They may do this only if it is the
-	// last element of the previous row.
+	// If rows lie along m, copies read the element before a row. They may do this only if that
+	// element is the last one of the previous row.
 	stride := a.Strides.At(row)
 	return a.Shape.At(1) > 32 && a.Strides.At(along) == 1 && stride%2 != 0 && a.start()%4 == 0 && (a.Shape.At(0) == 1 || a.Strides.At(0)%2 == 0) &&
 		(alongK || stride == a.Shape.At(along))

@@ -9,9 +9,9 @@ import (
 
 // A kernel may loop over tiles, with as many blocks as fit on the device at once. A block then
 // begins the copies of its next tile before it stores the results of the current one. This keeps
-// the tensor cores busy while a tile's first copies arrive, and during stores. It helps if only one
-// block fits on a multiprocessor, because then no other block uses the tensor cores in the
-// meantime.
+// the tensor cores busy while a tile's first copies arrive, and during stores. A loop helps if
+// only one block fits on a multiprocessor, because then no other block uses the tensor cores in
+// the meantime.
 
 // loops reports whether the kernel may loop over tiles. All copies must be asynchronous, and the
 // tile must be so large that a loop pays. A kernel that divides sums has no registers for the next

@@ -7,9 +7,10 @@ import "github.com/flambeau-go/flambeau/ptx"
 // it. All rows of one mma instruction must be shifted by the same number of elements. For this
 // reason, the rows at odd elements are multiplied separately from the rows at even elements.
 
-// oddRows makes this block compute with every second row of the operand a, whose rows lie along k.
-// These are either all rows at even elements, or all rows at odd elements. For rows at odd
-// elements, the sum over k begins one index earlier, and both operands count as zero there.
+// oddRows makes this block compute with every second row of the operand a, whose rows lie along
+// k. A block computes either with all rows at even elements, or with all rows at odd elements.
+// For rows at odd elements, the sum over k begins one index earlier, and both operands count as
+// zero there.
 func (g *tensorBuilder) oddRows(q *productParams) {
 	b, f := g.Builder, g.s.form
 	b.Comment("the rows of this block begin at even elements, or at odd ones")

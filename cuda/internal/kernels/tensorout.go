@@ -208,9 +208,9 @@ func (g *tensorBuilder) piece() (row, col ptx.Value, step int) {
 	return thread.Div(num(per)), thread.Rem(num(per)).Mul(num(8)), g.s.form.threads() / per
 }
 
-// storeShifted stores rows that may be misaligned. In shared memory a row is shifted such that its
-// 16-byte units are those of global memory. The elements at the two ends of a row are stored one by
-// one.
+// storeShifted stores rows that may be misaligned. In shared memory a row is shifted so that its
+// 16-byte units coincide with the aligned 16-byte units of global memory. The elements at the two
+// ends of a row are stored one by one.
 func (g *tensorBuilder) storeShifted(c gemmOperand) {
 	b, f, t := g.Builder, g.s.form, storage(g.s.typ)
 	pieces := g.s.pitch() / 8

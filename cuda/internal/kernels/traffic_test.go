@@ -287,10 +287,10 @@ func traffics(t *testing.T) []traffic {
 			return []Operand{x, out}, list, err
 		}},
 		// Counting reads 4 bytes of each key. Then come four passes. The first reads 4 bytes and
-		// writes 8, two read and write 8, and the last reads 8 and writes a position. That is 64
-		// bytes for each element, and the least possible number is 12. Communication between tiles
-		// adds about 2 bytes. A run of elements with the same digit may begin within a sector. Such
-		// a sector is written twice.
+		// writes 8, the next two read 8 and write 8, and the last reads 8 and writes a position
+		// of 8 bytes. That is 64 bytes for each element, and the least possible number is 12.
+		// Communication between tiles adds about 2 bytes. A run of elements with the same digit
+		// may begin within a sector. Such a sector is written twice.
 		{name: "sorted, float32", limit: 7, loose: true, plan: func(m *machine) ([]Operand, []Launch, error) {
 			// bank conflicts occur, because the digits of the keys decide where elements are stored
 			m.conflicts = true

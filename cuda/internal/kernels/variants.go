@@ -53,9 +53,9 @@ func nonZero(letter string, n int) string {
 // more at launch.
 const staticShared = 48 << 10
 
-// beyondStatic returns the number of bytes of dynamic shared memory of a kernel. The arguments are
-// the bytes of its tiles, and of its other data. If all of it fits into static shared memory, the
-// result is 0. Otherwise it is the size of the tiles.
+// beyondStatic returns the number of bytes of dynamic shared memory of a kernel. The arguments
+// are the sizes in bytes of its tiles and of its other data. If all data fit into static shared
+// memory together, the result is 0. Otherwise it is the size of the tiles.
 func beyondStatic(tiles, more int) int {
 	if tiles+more > staticShared {
 		return tiles

@@ -28,8 +28,8 @@ type warp struct {
 	r []lanes
 	// wm holds, for each register, the mask of the lanes that have written it.
 	wm []uint32
-	// for each register, the lanes that have loaded it from padding of a struct, which was never
-	// written; nil in entries without local memory
+	// junk holds, for each register, the mask of the lanes that have loaded it from the padding
+	// of a struct, which was never written. It is nil in entries without local memory.
 	junk []uint32
 	// p holds the predicates, with one bit for each lane.
 	p []uint32
@@ -38,7 +38,7 @@ type warp struct {
 	// cc is the carry flag of instructions such as add.cc, with one bit for each lane.
 	cc uint32
 
-	// This is the top entry of the reconvergence stack.
+	// The embedded frame is the top entry of the reconvergence stack.
 	frame
 	stack []frame // other entries of the reconvergence stack
 	calls []activation
@@ -54,11 +54,11 @@ type warp struct {
 
 	// local is the local memory of 32 lanes, with stride bytes for each.
 	local, localInit []byte
-	stride           int // Entry.Local, or more if functions need it
+	stride           int // bytes of one lane: Entry.Local, or more if functions need more
 
 	// These clocks order the warp's accesses for the search for races.
 	clocks
-	// This is what the warp knows about other blocks.
+	// The embedded beyond is what the warp knows about other blocks.
 	beyond
 	pending []asyncCopy
 	// groups is the number of committed cp.async groups of each lane.
@@ -266,8 +266,8 @@ func (w *warp) branch(in *inst, taken uint32) {
 			w.stack = w.stack[:len(w.stack)-1]
 		}
 	}
-	// Lanes that branch directly to rpc wait in the entry of the stack below, whose mask already
-	// includes them.
+	// Lanes that branch directly to rpc wait in the next lower entry of the stack. Its mask
+	// already includes them.
 	switch fall := w.pc + 1; {
 	case in.target == in.rpc:
 		w.frame = frame{pc: fall, rpc: in.rpc, mask: rest, depth: w.depth}

@@ -31,7 +31,8 @@ var wmmaShapes = map[string]map[Type][5]int{
 	"m8n8k4":    {F64: {8, 8, 4, 1, 1}},
 }
 
-// wmmaTile processes the shape of wmma.load or .store. The argument matrix is "a", "b", "c" or "d".
+// wmmaTile decodes the shape in wmma.load or wmma.store, and returns the tile of the matrix. The
+// argument matrix is "a", "b", "c" or "d".
 func (d *decoder) wmmaTile(matrix string, t Type) tile {
 	for name, types := range wmmaShapes {
 		if !d.modifier(name) {
@@ -184,7 +185,7 @@ func (w *warp) allLanes(in *inst, m uint32) {
 func wmmaMultiply(d *decoder) {
 	d.modifier("rn")
 	sat := d.modifier("satfinite")
-	for range 2 { // processes the two layouts, which only loads and stores use
+	for range 2 { // consumes the two layouts, which matter only to loads and stores
 		if d.oneOf("row", "col") < 0 {
 			d.fail("%s needs two layouts", d.stmt.op)
 		}

@@ -17,9 +17,9 @@ func (l *Library) GetUniqueID() (*UniqueID, error) {
 }
 
 // CommInitRank is ncclCommInitRankConfig, non-blocking, for the device whose context is current.
-// The caller becomes the rank with the given number. The argument world is the number of all ranks.
-// The library writes the communicator to comm, which must lie on the heap. It may write there until
-// the state is no longer [InProgress].
+// The caller becomes the rank with the given number. The argument world is the number of all
+// ranks. The library writes the communicator to comm, which must lie on the heap. The library may
+// write there until the state is no longer [InProgress].
 func (l *Library) CommInitRank(comm *Comm, world int, id *UniqueID, rank int) error {
 	c := nonBlocking()
 	r := Result(cu.CallStruct(l.fn[commInitRankConfig], 2, (*[cu.StructBytes]byte)(id),
@@ -28,8 +28,9 @@ func (l *Library) CommInitRank(comm *Comm, world int, id *UniqueID, rank int) er
 	return l.answer(commInitRankConfig, r, *comm)
 }
 
-// State is ncclCommGetAsyncError. It returns [InProgress] while the library works on the last call.
-// Otherwise it returns [Success], or an error of the communicator since its creation.
+// State is ncclCommGetAsyncError. It returns [InProgress] while the library works on the last
+// call. Otherwise it returns [Success], or an error that the communicator has had since its
+// creation.
 func (l *Library) State(c Comm) (Result, error) {
 	s := newScratch()
 	defer s.free()

@@ -49,7 +49,7 @@ func start(l *cu.Library) (API, error) {
 	return m, nil
 }
 
-// library implements API by calls of the C library.
+// library implements API with calls of the C library.
 type library struct{ l *cu.Library }
 
 // scratch is memory to which C functions write. It lies on the heap, which does not move.

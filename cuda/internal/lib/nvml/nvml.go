@@ -2,10 +2,10 @@
 // GPU: temperature, power, clocks, use, memory errors, processes, the PCI link. The library comes
 // with the driver.
 //
-// [API] has the queries in Go terms. [Open] finds and initialises the library at run time. If it is
-// missing, the error is an [*Unavailable]. A query that fails returns an [*Error], in which
-// errors.Is finds the [Return]. It is ErrFunctionNotFound if the library is too old for the query,
-// and ErrNotSupported if the GPU does not support it.
+// [API] has the queries in Go terms. [Open] finds and initialises the library at run time. If it
+// is missing, the error is an [*Unavailable]. A query that fails returns an [*Error], in which
+// errors.Is finds the [Return]. The Return is ErrFunctionNotFound if the library is too old for
+// the query, and ErrNotSupported if the GPU does not support it.
 //
 // Constants and struct layouts are those of nvml.h of CUDA 12.9. A test compares the layouts.
 package nvml
