@@ -15,8 +15,8 @@ import (
 // lifetime says how long a buffer's memory holds the buffer's values during a recording.
 type lifetime struct {
 	r *recording
-	// end is the number of recorded operations before the buffer was freed, or worklist.Alive until
-	// then.
+	// end is the number of recorded operations before the buffer was freed. While the buffer is
+	// alive, end is worklist.Alive.
 	end int
 }
 

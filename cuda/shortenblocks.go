@@ -45,8 +45,8 @@ type markedBlock struct {
 	first    int // index of the recorded beginning
 	last     int // index of the recorded end
 	moved    bool
-	// another block of the group of blocks that share memory at the same time; the method top
-	// returns the group's representative
+	// group is another block of the same group, or the block itself. The blocks of a group share
+	// memory at the same time. The method top returns the group's representative.
 	group *markedBlock
 }
 
@@ -54,7 +54,8 @@ const never = math.MaxInt
 
 type blockList struct {
 	blocks []*markedBlock // in the order in which they begin
-	// ends of whole segments that the recording took over, and whose beginning was not recorded
+	// segments holds the recorded ends whose beginnings were not recorded. They are the ends of
+	// whole segments that the recording took over.
 	segments []recorded
 }
 

@@ -257,7 +257,7 @@ func (d *Device) newChunk() (*chunk, error) {
 	return &chunk{mem: unsafe.Slice((*byte)(at), stagedChunk)}, nil
 }
 
-// emptyStaging frees the chunks that no copy is reading, and returns the number of bytes.
+// emptyStaging frees the chunks that no copy is reading, and returns the number of freed bytes.
 func (d *Device) emptyStaging() int {
 	if d.enter() != nil {
 		return 0
@@ -289,7 +289,7 @@ func (d *Device) emptyStaging() int {
 	return bytes
 }
 
-// emptyStaging frees the unused chunks of all devices, and returns the number of bytes.
+// emptyStaging frees the unused chunks of all devices, and returns the number of freed bytes.
 func (p *platform) emptyStaging() (bytes int) {
 	p.mu.Lock()
 	var list []*Device

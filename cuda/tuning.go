@@ -21,7 +21,8 @@ const (
 	// TuningUse uses the forms that earlier programs have measured to be the fastest. Without a
 	// measurement it is like TuningOff.
 	TuningUse
-	// like TuningUse, but a product without a measurement is measured at its first use
+	// TuningOn is like TuningUse, but a product without a measurement is measured at its first
+	// use.
 	TuningOn
 )
 
