@@ -39,8 +39,8 @@ const (
 	mostCode = 192
 )
 
-// shortened returns a list with fewer launches that computes the same bits as the recorded list. If
-// it finds none, it returns the reason.
+// shortened returns a list with fewer launches that computes the same bits as the recorded list.
+// If there is no such list, it returns the reason.
 func (r *recording) shortened() (list []recorded, why string, err error) {
 	switch {
 	case len(r.others) > 0:

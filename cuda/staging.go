@@ -43,7 +43,7 @@ type chunk struct {
 	marks []cu.Event // events after the copies from the chunk
 }
 
-// stage queues a copy of b to the device's address dst. It returns when b has been read. The
+// stage queues a copy of b to the device's address dst, and returns when b has been read. The
 // device's context is current.
 func (d *Device) stage(s *stream, dst uint64, b []byte) error {
 	if d.p.meta { // the device has no memory, so the copy reads nothing
@@ -156,10 +156,10 @@ func (d *Device) mark(c *chunk) {
 	c.on = left
 }
 
-// nextChunk returns a chunk from which no copy reads any more. This is the oldest one if its copies
-// have run, or else a new one. If neither is possible, it waits for the oldest one. It returns nil
-// if there is no page-locked memory. The caller holds the ring's mu, which nextChunk releases while
-// it waits.
+// nextChunk returns a chunk from which no copy reads any more. It returns the oldest chunk if the
+// copies from that chunk have run. Otherwise it allocates a chunk, or waits for the oldest one if
+// it cannot allocate any. It returns nil if there is no page-locked memory. The caller holds the
+// ring's mu, which nextChunk releases while it waits.
 func (d *Device) nextChunk() (*chunk, error) {
 	r := &d.staging
 	for {

@@ -18,7 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// late returns a driver that copies ordinary memory as late as CUDA allows, and its first device.
+// late returns a driver that copies ordinary memory as late as CUDA allows. It also returns the
+// first device of the driver.
 func late(t *testing.T, c emu.Config) (*emu.Driver, *Device) {
 	t.Helper()
 	c.Pageable = emu.PageableLate

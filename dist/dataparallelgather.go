@@ -17,7 +17,7 @@ type gathered struct {
 	call     *replicated
 	operands []operand
 	results  []int      // indices of the results that have a gradient
-	common   dtype.Type // type to which the replicas' results are converted; by result
+	common   dtype.Type // type to which all these results are converted
 	rows     [][]int    // number of rows of each replica's result; by result, then replica
 	// for each result and replica, the number under which the node's context has saved the
 	// replica's result; -1 if it needs no gradient

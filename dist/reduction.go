@@ -184,9 +184,9 @@ func (n *reduction) fill(b *bucket, scope *tensor.Scope) {
 	}
 }
 
-// saveGrad copies an old gradient that is already in the bucket, when this rank's Backward adds
-// nothing to it. If no rank adds to it, the copy is restored later. The averaged value may differ:
-// even the mean of equal numbers has rounding errors.
+// saveGrad copies an old gradient that is already in the bucket, if this rank's Backward adds
+// nothing to it. If no rank adds to the gradient, the copy is restored later. The averaged value
+// may differ from the old one: even the mean of equal numbers has rounding errors.
 func (n *reduction) saveGrad(i int, g *tensor.Tensor) {
 	if n.kept == nil {
 		n.kept = map[int]*tensor.Tensor{}

@@ -88,8 +88,8 @@ type signature struct {
 	part       int // number of elements of each part
 }
 
-// gives reports whether a rank has an output in the collective. If out is false, it reports whether
-// the rank has an input.
+// gives reports whether a rank has an operand in the collective: an output if out is true, an
+// input if out is false.
 func (a signature) gives(rank int, out bool) bool {
 	c := device.Collective{Kind: a.kind, Root: a.root, Peer: a.peer}
 	if out {
