@@ -129,8 +129,8 @@ type Origin struct {
 	Scope string // the names of the enclosing scopes, joined by slashes
 	Shape shape.Dims
 	Type  dtype.Type
-	// Collected is true if no call of Free frees the memory: the garbage collector does so when the
-	// buffer is unreachable.
+	// Collected is true if no call of Free frees the memory. The garbage collector then frees it
+	// when the buffer is unreachable.
 	Collected bool
 }
 
