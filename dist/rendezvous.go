@@ -236,8 +236,8 @@ func (c *core) key(k *call) (key slotKey, side int) {
 	return key, side
 }
 
-// raise ends the capture because of a rank's failure, or the run if there is no capture. It returns
-// the error with which the rank panics.
+// raise ends the capture, or the run if there is no capture, because a rank has failed. It
+// returns the error with which the rank panics.
 func (c *core) raise(rank int, err error) error {
 	if c.capture(rank) != nil {
 		return err // the error ends only the capture
