@@ -173,7 +173,7 @@ type Stats struct {
 	Allocated, AllocatedPeak int // bytes in blocks in use: now, and at the peak
 	Reserved, ReservedPeak   int // bytes taken from the system: now, and at the peak
 	AllocatedTotal           int // number of bytes allocated since the start
-	Allocations, Frees       int // number of calls of Alloc and Free
+	Allocations, Frees       int // number of calls of Alloc, and of Free
 	Segments                 int
 	// Retries counts allocations that succeeded only after caches were emptied; OOMs counts
 	// allocations that failed

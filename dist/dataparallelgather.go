@@ -18,7 +18,7 @@ type gathered struct {
 	operands []operand
 	results  []int      // indices of the results that have a gradient
 	common   dtype.Type // type to which all these results are converted
-	rows     [][]int    // number of rows of each replica's result; by result, then replica
+	rows     [][]int    // rows[k][i] is the number of rows of result k of replica i
 	// for each result and replica, the number under which the node's context has saved the
 	// replica's result; -1 if it needs no gradient
 	branch [][]int
@@ -284,7 +284,7 @@ func (w *replicaPass) backward(c *tensor.Context, s *tensor.Scope, main device.D
 // collect combines the replicas' gradients. For a parameter it sums them in the order of the
 // devices; for an input it concatenates the parts.
 func (f *gathered) collect(c *tensor.Context, ways []*replicaPass) []*tensor.Tensor {
-	found := make([][]*tensor.Tensor, len(f.operands)) // gradients by operand, then replica
+	found := make([][]*tensor.Tensor, len(f.operands)) // found[j][i] is the gradient of operand j from replica i
 	for j := range found {
 		found[j] = make([]*tensor.Tensor, len(ways))
 	}
