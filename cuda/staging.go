@@ -38,7 +38,7 @@ type staging struct {
 type chunk struct {
 	mem  []byte
 	used int // number of bytes that uploads have used
-	// on lists streams with copies from the chunk after which no event was recorded yet.
+	// on lists the streams that copy from the chunk and have no event after these copies yet.
 	on    []cu.Stream
 	marks []cu.Event // events after the copies from the chunk
 }

@@ -284,7 +284,7 @@ func (w *replicaPass) backward(c *tensor.Context, s *tensor.Scope, main device.D
 // collect combines the replicas' gradients. For a parameter it sums them in the order of the
 // devices; for an input it concatenates the parts.
 func (f *gathered) collect(c *tensor.Context, ways []*replicaPass) []*tensor.Tensor {
-	found := make([][]*tensor.Tensor, len(f.operands)) // found[j][i] is the gradient of operand j from replica i
+	found := make([][]*tensor.Tensor, len(f.operands)) // gradients, indexed by operand and replica
 	for j := range found {
 		found[j] = make([]*tensor.Tensor, len(ways))
 	}

@@ -11,7 +11,8 @@ import (
 type bucket struct {
 	flat   *flat
 	leaves []int // indices of the leaves in this bucket
-	// views of flat that hold the leaves' gradients; nil if the gradient is not such a view yet
+	// views[k] is the view of flat that is the gradient of leaf leaves[k]. It is nil if the
+	// gradient is not such a view yet.
 	views []*tensor.Tensor
 	name  string
 }
@@ -65,7 +66,8 @@ type reduction struct {
 	next    int   // index of the first bucket whose averaging has not begun
 	finish  []func()
 	order   []int
-	// copies of the old gradients of leaves that perhaps no rank reaches in this run, by leaf
+	// kept holds copies of old gradients, by leaf. It has the leaves that perhaps no rank reaches
+	// in this run.
 	kept map[int]*tensor.Tensor
 }
 

@@ -30,7 +30,8 @@ type core struct {
 	mu    sync.Mutex
 	next  []uint64 // number of each rank's next collective
 	slots map[slotKey]*slot
-	// numbers of messages sent and received so far, by sender and receiver
+	// pairs holds, for each sender and receiver, how many messages were sent and how many
+	// received.
 	pairs   map[[2]int][2]uint64
 	joined  []bool // ranks that have no more data (see Join) and take no part in collectives
 	drain   *drain
