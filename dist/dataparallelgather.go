@@ -19,8 +19,8 @@ type gathered struct {
 	results  []int      // indices of the results that have a gradient
 	common   dtype.Type // type to which all these results are converted
 	rows     [][]int    // rows[k][i] is the number of rows of result k of replica i
-	// for each result and replica, the number under which the node's context has saved the
-	// replica's result; -1 if it needs no gradient
+	// branch[i][k] is the number under which the node's context has saved result results[k] of
+	// replica i. It is -1 if that result needs no gradient.
 	branch [][]int
 }
 
