@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// sized sets the size of all segments of a pool to seg bytes. Larger blocks get a segment of their
-// own, rounded up to a multiple of seg. If seg is 0, it changes nothing.
+// sized sets the size of all segments of a pool to seg bytes. A larger block gets a segment of
+// its own, rounded up to a multiple of seg. If seg is 0, sized changes nothing.
 func sized(o *pool.Options, seg uint64) {
 	if seg == 0 {
 		return
@@ -18,11 +18,11 @@ func sized(o *pool.Options, seg uint64) {
 	o.SmallMax, o.MediumMax = seg/2, seg/2
 }
 
-// FailAlloc makes an emulated GPU run out of memory, for tests of programs that handle this. From
-// now on, the n-th request of the GPU's pool to the driver fails, counted from 1. The pool's
-// further attempts fail too, until the pool gives up. The allocation then fails with an error that
-// wraps [device.ErrOutOfMemory]. Later allocations succeed again. FailAlloc(0) cancels a failure
-// that has not happened yet.
+// FailAlloc makes an emulated GPU run out of memory, for tests of programs that handle this. It
+// counts the requests that the GPU's pool makes to the driver from now on, and the n-th of them
+// fails. The pool's further attempts fail too, until the pool gives up. The allocation then fails
+// with an error that wraps [device.ErrOutOfMemory]. Later allocations succeed again. FailAlloc(0)
+// cancels a failure that has not happened yet.
 //
 // The pool requests from the driver only memory that it does not have already. To make more
 // allocations reach the driver, call [Device.Empty] first, or use small segments

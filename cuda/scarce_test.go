@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestFailAlloc checks that FailAlloc makes the n-th request fail, with all further attempts of the
-// pool. The next request must succeed. Allocations from cached memory do not count as requests.
+// TestFailAlloc checks that FailAlloc makes the n-th request fail. The pool's further attempts
+// for the same allocation must fail too, and the next request must succeed. Allocations from
+// cached memory do not count as requests.
 func TestFailAlloc(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB,segment=64KiB")
 	alloc := func(n int) (device.Buffer, error) { return d.Alloc(n, nil, device.Origin{Op: "test"}) }

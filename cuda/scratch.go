@@ -33,8 +33,8 @@ func (t *scratch) temporary(typ dtype.Type, s shape.Dims) (kernels.Operand, erro
 	return kernels.Operand{Addr: addr, Type: typ, Layout: shape.Dense(s)}, err
 }
 
-// free gives all memory back to the stream for which it was allocated. It can be reused at once,
-// because later work of the stream runs after the launches that use it.
+// free gives all memory back to the stream for which it was allocated. The stream can reuse the
+// memory at once, because its later work runs after the launches that use the memory.
 func (t *scratch) free() {
 	for _, b := range t.blocks {
 		t.tell(b, true)

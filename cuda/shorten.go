@@ -15,8 +15,8 @@ import (
 // lifetime says how long a buffer's memory holds the buffer's values during a recording.
 type lifetime struct {
 	r *recording
-	// end is the number of recorded operations before the buffer was freed, or worklist.Alive until
-	// then.
+	// end is the number of recorded operations before the buffer was freed. While the buffer is
+	// alive, end is worklist.Alive.
 	end int
 }
 
@@ -39,8 +39,8 @@ const (
 	mostCode = 192
 )
 
-// shortened returns a list with fewer launches that computes the same bits as the recorded list. If
-// it finds none, it returns the reason.
+// shortened returns a list with fewer launches that computes the same bits as the recorded list.
+// If there is no such list, it returns the reason.
 func (r *recording) shortened() (list []recorded, why string, err error) {
 	switch {
 	case len(r.others) > 0:

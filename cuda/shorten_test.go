@@ -247,8 +247,8 @@ func (f fullOnce) GraphInstantiate(g cu.Graph) (cu.GraphExec, error) {
 	return 0, &cu.Error{Call: "cuGraphInstantiate", Result: cu.ErrOutOfMemory}
 }
 
-// TestShortenedFails checks that Finish uses the recorded list only if the driver refuses a merged
-// kernel. It must return any other error.
+// TestShortenedFails checks that Finish uses the recorded list only if the driver refuses a
+// merged kernel. After any other error, Finish must return that error.
 func TestShortenedFails(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	refused := 0

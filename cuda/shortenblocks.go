@@ -45,8 +45,8 @@ type markedBlock struct {
 	first    int // index of the recorded beginning
 	last     int // index of the recorded end
 	moved    bool
-	// another block of the group of blocks that share memory at the same time; the method top
-	// returns the group's representative
+	// group is another block of the same group, or the block itself. The blocks of a group share
+	// memory at the same time. The method top returns the group's representative.
 	group *markedBlock
 }
 
@@ -54,7 +54,8 @@ const never = math.MaxInt
 
 type blockList struct {
 	blocks []*markedBlock // in the order in which they begin
-	// ends of whole segments that the recording took over, and whose beginning was not recorded
+	// segments holds the recorded ends whose beginnings were not recorded. They are the ends of
+	// whole segments that the recording took over.
 	segments []recorded
 }
 
@@ -80,9 +81,9 @@ func blocksOf(nodes []recorded) *blockList {
 	return list
 }
 
-// uses extends the life of blocks. The recorded operation w at node n has become a part of a merged
-// item, which runs at node to. The argument it is that item. If the item uses a block that w used,
-// the block must be alive at node to.
+// uses extends the lives of the blocks that w uses, the recorded operation at node n. That
+// operation is now a part of the merged item it, which runs at node to. If the merged item uses
+// such a block too, the block must be alive at node to.
 func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 	own := worklist.Of(w.op, nil)
 	for _, s := range slices.Concat(own.Reads, own.Writes) {

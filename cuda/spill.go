@@ -104,8 +104,8 @@ func (d *Device) noteLocalMemory(k *kernels.Kernel, fn cu.Function) error {
 	return nil
 }
 
-// spillSuffix ends the names of files that record spills. The rest of the name is that of the file
-// with the kernel's machine code.
+// spillSuffix is appended to the name of the file with a kernel's machine code. The result is the
+// name of the file that records the kernel's spill.
 const spillSuffix = ".spill"
 
 // recordSpill writes a spill to the folder of compiled kernels. Like the cache of machine code, it

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// spilling returns a device on which the function local gives the local memory of each kernel. The
-// result warned points to the spills that were reported.
+// spilling returns a device whose kernels have local memory. The function local returns the size
+// of each kernel's local memory. The result warned points to the spills that were reported.
 func spilling(t *testing.T, dir string, local func(kernel string) int) (d *Device, warned *[]Spill) {
 	t.Helper()
 	e, err := emu.New(emu.Config{Memory: 16 << 20, Spill: local})

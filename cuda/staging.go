@@ -28,8 +28,8 @@ const (
 // A small upload costs a copy within the host and one driver call. An event is recorded only when a
 // chunk is full. Chunks are allocated when they are needed.
 type staging struct {
-	mu     sync.Mutex // guards the other fields, and copies into the open chunk
-	freed  sync.Cond  // signals that the ring got a full chunk, or lost one
+	mu     sync.Mutex // guards the other fields, and the copying into the open chunk
+	freed  sync.Cond  // signals that a full chunk was added to the ring, or that chunks were freed
 	sealed []*chunk   // full chunks whose copies may still run, the oldest first
 	open   *chunk     // chunk that small uploads are filling; nil if there is none
 	made   int        // number of allocated chunks, including those that goroutines are filling
@@ -38,12 +38,12 @@ type staging struct {
 type chunk struct {
 	mem  []byte
 	used int // number of bytes that uploads have used
-	// on lists streams with copies from the chunk after which no event was recorded yet.
+	// on lists the streams that copy from the chunk and have no event after these copies yet.
 	on    []cu.Stream
 	marks []cu.Event // events after the copies from the chunk
 }
 
-// stage queues a copy of b to the device's address dst. It returns when b has been read. The
+// stage queues a copy of b to the device's address dst, and returns when b has been read. The
 // device's context is current.
 func (d *Device) stage(s *stream, dst uint64, b []byte) error {
 	if d.p.meta { // the device has no memory, so the copy reads nothing
@@ -156,10 +156,10 @@ func (d *Device) mark(c *chunk) {
 	c.on = left
 }
 
-// nextChunk returns a chunk from which no copy reads any more. This is the oldest one if its copies
-// have run, or else a new one. If neither is possible, it waits for the oldest one. It returns nil
-// if there is no page-locked memory. The caller holds the ring's mu, which nextChunk releases while
-// it waits.
+// nextChunk returns a chunk from which no copy reads any more. It returns the oldest chunk if the
+// copies from that chunk have run. Otherwise it allocates a chunk, or waits for the oldest one if
+// it cannot allocate any. It returns nil if there is no page-locked memory. The caller holds the
+// ring's mu, which nextChunk releases while it waits.
 func (d *Device) nextChunk() (*chunk, error) {
 	r := &d.staging
 	for {
@@ -257,7 +257,7 @@ func (d *Device) newChunk() (*chunk, error) {
 	return &chunk{mem: unsafe.Slice((*byte)(at), stagedChunk)}, nil
 }
 
-// emptyStaging frees the chunks that no copy is reading, and returns the number of bytes.
+// emptyStaging frees the chunks that no copy is reading, and returns the number of freed bytes.
 func (d *Device) emptyStaging() int {
 	if d.enter() != nil {
 		return 0
@@ -289,7 +289,7 @@ func (d *Device) emptyStaging() int {
 	return bytes
 }
 
-// emptyStaging frees the unused chunks of all devices, and returns the number of bytes.
+// emptyStaging frees the unused chunks of all devices, and returns the number of freed bytes.
 func (p *platform) emptyStaging() (bytes int) {
 	p.mu.Lock()
 	var list []*Device

@@ -18,7 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// late returns a driver that copies ordinary memory as late as CUDA allows, and its first device.
+// late returns a driver that copies ordinary memory as late as CUDA allows. It also returns the
+// first device of the driver.
 func late(t *testing.T, c emu.Config) (*emu.Driver, *Device) {
 	t.Helper()
 	c.Pageable = emu.PageableLate
@@ -209,9 +210,9 @@ func TestUploadWithoutPinnedMemory(t *testing.T) {
 	}
 }
 
-// TestTrainingsWithLateCopies runs trainings on a driver that copies ordinary memory late. They
-// must give the same bits as usual, and copy nothing directly from ordinary memory. They use graphs
-// with new data, multi-tensor kernels, clipping and loss scaling.
+// TestTrainingsWithLateCopies runs trainings on a driver that copies ordinary memory late. The
+// trainings use graphs with new data, multi-tensor kernels, clipping and loss scaling. They must
+// give the same bits as usual, and copy nothing directly from ordinary memory.
 func TestTrainingsWithLateCopies(t *testing.T) {
 	for _, half := range []bool{false, true} {
 		var losses [2][]float64

@@ -17,7 +17,7 @@ import (
 type stream struct {
 	dev      *Device
 	handle   cu.Stream
-	slot     int // index of the stream's record for index errors
+	slot     int // index of the record that holds the stream's index errors
 	priority int // the driver's priority, where lower is more urgent
 	// lane that records the stream's work; nil if it is not being recorded
 	rec atomic.Pointer[lane]

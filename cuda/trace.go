@@ -25,7 +25,7 @@ type timing struct {
 type timeMark struct {
 	event cu.Event
 	// host is the host's time when the event was recorded. It is exact for a mark without a
-	// predecessor, because the host waited for its event.
+	// predecessor, because the host waited for that mark's event.
 	host time.Duration
 	at   time.Duration // time of the event on the clock of device.Now; valid if prev is nil
 	// prev is the mark from which the time of this mark must still be measured. It is nil if the

@@ -155,7 +155,7 @@ func TestTracer(t *testing.T) {
 			}
 		}
 	}
-	if products != 2 { // the product of the forward pass and the weight's gradient
+	if products != 2 { // one in the forward pass, and one for the weight's gradient
 		t.Errorf("%d products", products)
 	}
 	var kinds []device.CopyKind

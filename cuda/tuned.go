@@ -21,7 +21,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// tunedHead is the first line of a file of measurements. A file with another head is ignored.
+// tunedHead is the first line of a file of measurements. If that line differs from the expected
+// one, the file is ignored.
 type tunedHead struct {
 	Format     string `json:"format"`
 	Device     string `json:"device"`

@@ -21,7 +21,8 @@ const (
 	// TuningUse uses the forms that earlier programs have measured to be the fastest. Without a
 	// measurement it is like TuningOff.
 	TuningUse
-	// like TuningUse, but a product without a measurement is measured at its first use
+	// TuningOn is like TuningUse, but a product without a measurement is measured at its first
+	// use.
 	TuningOn
 )
 
@@ -87,7 +88,7 @@ type TunedProduct struct {
 	// operands, and further operations on the results.
 	Product string `json:"product"`
 	Planned string `json:"planned"` // the form that the model chose
-	// the form that was measured to be the fastest; it may be the same
+	// the form that was measured to be the fastest; it may equal Planned
 	Chosen string        `json:"chosen"`
 	Before time.Duration `json:"planned_nanoseconds"`
 	After  time.Duration `json:"chosen_nanoseconds"`

@@ -11,7 +11,8 @@ import (
 // An oddError says that a sample does not match the first sample of its batch.
 type oddError struct {
 	at int // index of the sample in the batch
-	// path, within a nested value, of the value that does not match; "" for the whole value
+	// key is the path of the wrong value within a nested value, or "" if the whole value is
+	// wrong.
 	key string
 	msg string
 }

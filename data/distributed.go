@@ -7,10 +7,10 @@ import (
 
 // DistributedConfig configures a [DistributedSampler].
 type DistributedConfig struct {
-	Rank, World int  // number of this process, and number of processes: 0 ≤ Rank < World
+	Rank, World int  // index of this process, and number of processes: 0 ≤ Rank < World
 	Shuffle     bool // random order of the samples; false by default, unlike in torch
 	Seed        uint64
-	DropLast    bool // leaves out the last samples of the order instead of repeating the first
+	DropLast    bool // leaves out the last samples of the order instead of repeating the first ones
 }
 
 // A DistributedSampler gives each of several processes its share of a dataset: torch's

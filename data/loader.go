@@ -127,8 +127,8 @@ func (l *Loader) Order(epoch int) []int {
 func (l *Loader) Batches() iter.Seq2[*Batch, error] { return l.BatchesContext(context.Background()) }
 
 // BatchesContext is Batches with a context. When ctx is done, the loop ends with an error that
-// wraps the context's cause. It first waits until the workers have finished the samples that they
-// are working on.
+// wraps the context's cause. Before it ends, the loop waits until the workers have finished the
+// samples that they are working on.
 func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
 		from, seed, turn := l.begin()

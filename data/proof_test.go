@@ -18,7 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// epoch measures the time of one epoch over 48 samples, whose transform calls work.
+// epoch measures the time of one epoch over 48 samples. The transform of each sample calls the
+// function work.
 func epoch(t *testing.T, workers int, work func()) time.Duration {
 	t.Helper()
 	l := load(t, &squares{n: 48}, data.Config{Batch: 4, Workers: workers, Transform: func(s data.Sample, _ *rand.Rand) (data.Sample, error) {

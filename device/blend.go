@@ -12,9 +12,9 @@ import (
 //
 //	Out[o, j, i] = Σₖ X[o, Index[k, j], i] · Weight[k, j]
 //
-// If Back is set, Blend is the gradient of this: X and Out, n and m change places. For each k,
-// there is a sum in the order of j, which begins with 0. An element of Out is the sum of these
-// sums over k:
+// If Back is set, Blend computes the gradient of this resizing: X is [outer, m, inner], and Out is
+// [outer, n, inner]. For each k, Blend adds the terms below in the order of j, starting from 0. It
+// then adds the sums for all k:
 //
 //	Out[o, p, i] = Σₖ Σⱼ X[o, j, i] · Weight[k, j], where Index[k, j] = p
 //
@@ -39,7 +39,8 @@ func (o *Blend) Operand(i int) Operand {
 	return nth(i, Operand{"out", &o.Out, true}, Operand{"x", &o.X, false}, Operand{"index", &o.Index, false}, Operand{"weight", &o.Weight, false})
 }
 
-// Axes returns n, the size of the axis in which Index has positions, and m, the size of the other.
+// Axes returns n, the number of positions that Index can select, and m, the number of columns of
+// Index.
 func (o *Blend) Axes() (n, m int) {
 	if o.Back {
 		return o.Out.Shape.At(1), o.X.Shape.At(1)

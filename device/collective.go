@@ -88,8 +88,8 @@ func (k CollectiveKind) MayLack() bool {
 	return k.Reduces() || k == KindAllGather || k == KindGather || k == KindAllToAll
 }
 
-// MayMiss reports whether a rank's output may be absent. This is so for the kinds in which one root
-// sends to all ranks: a rank may ignore what it is sent.
+// MayMiss reports whether a rank's output may be absent. It returns true for the kinds in which
+// one root sends to all ranks, because a rank may ignore what it receives.
 func (k CollectiveKind) MayMiss() bool { return k == KindBroadcast || k == KindScatter }
 
 // Gives reports whether the given rank has an input.

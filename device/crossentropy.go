@@ -10,7 +10,7 @@ import (
 // CrossEntropy sets Loss[i] = -log softmax(X)[i, Target[i]], or 0 if the target is Ignore. It also
 // sets Top[i] to the maximum of the row, and Rest[i] = log Σ exp(X[i] - Top[i]). X has the shape
 // [n, classes], and Target is an I64 view of shape [n]. Loss, Top and Rest have the shape [n] and
-// the computing type of X. If a target is neither Ignore nor a class, its loss is 0. Then Run or
+// the computing type of X. If a target is neither Ignore nor a class, its loss is 0, and Run or
 // the next wait returns an [IndexError] with Tag.
 //
 // If Top and Rest are absent, X holds logarithms of probabilities, and Loss[i] = -X[i, Target[i]].

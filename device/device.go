@@ -129,8 +129,8 @@ type Origin struct {
 	Scope string // the names of the enclosing scopes, joined by slashes
 	Shape shape.Dims
 	Type  dtype.Type
-	// Collected is true if no call of Free frees the memory: the garbage collector does so when the
-	// buffer is unreachable.
+	// Collected is true if no call of Free frees the memory. The garbage collector then frees it
+	// when the buffer is unreachable.
 	Collected bool
 }
 
@@ -170,10 +170,10 @@ const PlainBytes = 8 << 10
 // fewer than [PlainBytes] bytes do not come from the allocator. They are Go memory, which
 // runtime.MemStats counts.
 type Stats struct {
-	Allocated, AllocatedPeak int // number of bytes in blocks that are in use
-	Reserved, ReservedPeak   int // number of bytes taken from the system
+	Allocated, AllocatedPeak int // bytes in blocks in use: now, and at the peak
+	Reserved, ReservedPeak   int // bytes taken from the system: now, and at the peak
 	AllocatedTotal           int // number of bytes allocated since the start
-	Allocations, Frees       int // number of calls of Alloc and Free
+	Allocations, Frees       int // number of calls of Alloc, and of Free
 	Segments                 int
 	// Retries counts allocations that succeeded only after caches were emptied; OOMs counts
 	// allocations that failed
@@ -221,8 +221,8 @@ type WorkerSharer interface {
 // kernel is first used.
 type Preparer interface {
 	// Prepare loads the code of an op whose kernels do not depend on its views, such as a
-	// [MultiMap]. For other ops it does nothing. Loading needs memory. If either all of several
-	// launches must run or none, a program calls Prepare before the first: an out-of-memory error
-	// then comes before any launch.
+	// [MultiMap]. For other ops it does nothing. Loading needs memory. A program may need either
+	// all of several launches to run, or none. It then calls Prepare before the first launch. An
+	// out-of-memory error then comes before any launch.
 	Prepare(op Op) error
 }

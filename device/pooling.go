@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Window says how the windows of a [Fold], an [Unfold] or a pooling op move over a plane, an image
-// of one to three dimensions. The window at position p contains the plane's elements at p·Stride +
-// k·Dilation - Before, for each k below Kernel. A window may extend beyond the plane. Elements
-// there are left out, or count as 0 in an Unfold.
+// Window says how the windows of a [Fold], an [Unfold] or a pooling op move over a plane. A plane
+// is an image of one to three dimensions. The window at position p contains the plane's elements
+// at p·Stride + k·Dilation - Before, for each k below Kernel. A window may extend beyond the
+// plane. Elements beyond it are left out, or count as 0 in an Unfold.
 type Window struct {
 	Rank                             int
 	Kernel, Stride, Dilation, Before [3]int

@@ -25,11 +25,11 @@ func (k ScatterKind) String() string {
 
 // Scatter combines each element of Src with an element of Dst, its target, like torch's
 // scatter_reduce. With Axis 1, the target of Src[i][j][k] is Dst[i][Index[i][j][k]][k]. The
-// elements of Src are combined in row-major order. If many elements have the same target, a device
-// may first combine groups of a fixed number of elements, and then the results of the groups, both
-// in order. 16-bit floats are added and multiplied in float32. If an index is outside the axis, its
-// element of Src is left out, and Run or the next wait returns an [IndexError] with Tag. Every
-// device supports Scatter without Wrap.
+// elements of Src are combined in row-major order. If many elements have the same target, a
+// device may first combine groups of a fixed number of elements, and then the results of the
+// groups. Both steps keep the order. 16-bit floats are added and multiplied in float32. If an
+// index is outside the axis, its element of Src is left out, and Run or the next wait returns an
+// [IndexError] with Tag. Every device supports Scatter without Wrap.
 type Scatter struct {
 	Kind            ScatterKind
 	Dst, Src, Index View

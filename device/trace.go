@@ -155,7 +155,7 @@ type CopyEvent struct {
 	Device Device // the device whose driver copies
 	Stream Stream
 	Kind   CopyKind
-	Op     string // name of the driver's method; for a copy of the driver's own data, its reason
+	Op     string // name of the driver's method, or why the driver copied data of its own
 	Bytes  int
 	Peer   Device // the source device of a PeerToPeer copy
 	// a PeerToPeer copy went through host memory, because the devices cannot access each other's

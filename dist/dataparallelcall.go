@@ -83,7 +83,7 @@ func (c *replicated) replicate(owner *tensor.Scope) {
 		r.tensors = make([]*tensor.Tensor, len(list))
 	}
 	for j, p := range c.params {
-		if c.grad && !p.Buffer { // share the parameter's memory, but be a new leaf
+		if c.grad && !p.Buffer { // the copy is a new leaf on the parameter's memory
 			first.tensors[j] = p.Tensor.Detach()
 		}
 	}
@@ -177,8 +177,8 @@ func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor)
 			c.home.Do(func(s *tensor.Scope) { r.out = compute(s) }, r.modes...)
 			return
 		}
-		// The scope with Autocast ends with the call, and with it the cached casts of the replica's
-		// parameters.
+		// The scope with Autocast ends with the call. This also frees the cached casts of the
+		// replica's parameters.
 		c.home.Do(func(inner *tensor.Scope) {
 			var out []*tensor.Tensor
 			inner.Do(func(s *tensor.Scope) { out = compute(s) }, append(r.modes, tensor.Autocast(low))...)

@@ -14,7 +14,7 @@ import (
 const (
 	// size of a buffer in bytes, as in PyTorch; a larger tensor has a buffer of its own
 	bucketBytes = 10 << 20
-	// alignment of each tensor in a buffer in bytes, so that kernels can load vectors
+	// alignment in bytes of each tensor in a buffer, so that kernels can load vectors
 	alignBytes = 256
 )
 

@@ -17,10 +17,10 @@ type gathered struct {
 	call     *replicated
 	operands []operand
 	results  []int      // indices of the results that have a gradient
-	common   dtype.Type // type to which the replicas' results are converted; by result
-	rows     [][]int    // number of rows of each replica's result; by result, then replica
-	// for each result and replica, the number under which the node's context has saved the
-	// replica's result; -1 if it needs no gradient
+	common   dtype.Type // type to which all these results are converted
+	rows     [][]int    // rows[k][i] is the number of rows of result k of replica i
+	// branch[i][k] is the number under which the node's context has saved result results[k] of
+	// replica i. It is -1 if that result needs no gradient.
 	branch [][]int
 }
 
@@ -284,7 +284,7 @@ func (w *replicaPass) backward(c *tensor.Context, s *tensor.Scope, main device.D
 // collect combines the replicas' gradients. For a parameter it sums them in the order of the
 // devices; for an input it concatenates the parts.
 func (f *gathered) collect(c *tensor.Context, ways []*replicaPass) []*tensor.Tensor {
-	found := make([][]*tensor.Tensor, len(f.operands)) // gradients by operand, then replica
+	found := make([][]*tensor.Tensor, len(f.operands)) // gradients, indexed by operand and replica
 	for j := range found {
 		found[j] = make([]*tensor.Tensor, len(ways))
 	}

@@ -63,7 +63,7 @@ func KeepBuffers() DDPOption { return func(s *ddpSettings) { s.keepBuffers = tru
 
 // Bucket is a group of gradients that one collective averages.
 type Bucket struct {
-	Index, Of int // number of this bucket, counted from 0, and number of buckets
+	Index, Of int // index of this bucket, and number of buckets
 	// this rank's gradients, all of one type, concatenated to one dimension
 	Grads *tensor.Tensor
 	Names []string // names of the gradients' parameters

@@ -42,8 +42,8 @@ var differentials = map[string]func(g *Group, x *tensor.Tensor) *tensor.Tensor{
 	"two":            func(g *Group, x *tensor.Tensor) *tensor.Tensor { return AllReduce(g, AllGather(g, x).Sin(), Sum) },
 }
 
-// checkOver checks the gradients of a function: the sum of f(x) over all ranks. For each element of
-// each rank's x, it compares the gradient with a central difference.
+// checkOver checks the gradients of the sum of f(x) over all ranks. For each element of each
+// rank's x, it compares the gradient with a central difference.
 func checkOver(t *testing.T, g *Group, x *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) {
 	t.Helper()
 	leaf := x.Detach().Clone().RequiresGrad()

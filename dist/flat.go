@@ -18,7 +18,8 @@ type flat struct {
 // aligned is the alignment of each tensor in bytes. Kernels can then use wide loads.
 const aligned = 64
 
-// newFlat allocates a flat with elements of type typ, for tensors with the shapes of those in like.
+// newFlat allocates a flat with elements of type typ. It holds tensors with the same shapes as
+// those in the list like.
 func newFlat(dev device.Device, typ dtype.Type, like []*tensor.Tensor) *flat {
 	f := &flat{}
 	n, unit := 0, aligned/typ.Size()

@@ -100,7 +100,7 @@ func (w *world) closeGraphs() error {
 
 // CaptureError says why [Group.Capture] made no graph. It is the same on all ranks.
 type CaptureError struct {
-	Rank   int // the rank that failed, counted in the run; -1 if no single rank failed
+	Rank   int // rank number, in the run, of the rank that failed; -1 if no single rank failed
 	Device string
 	Err    error
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // TestRanksOnHardware runs the suite of collectives and a training on up to four GPUs of the
-// machine. It does so with NCCL, if that is installed, and then with copies between the GPUs. It
-// runs only if the variable FLAMBEAU_TEST_GPU is 1.
+// machine. It uses NCCL first, if that is installed, and then copies between the GPUs. It runs
+// only if the variable FLAMBEAU_TEST_GPU is 1.
 func TestRanksOnHardware(t *testing.T) {
 	if os.Getenv("FLAMBEAU_TEST_GPU") != "1" {
 		t.Skip("FLAMBEAU_TEST_GPU is not 1: no GPU is expected")

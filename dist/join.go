@@ -46,9 +46,9 @@ type drain struct {
 }
 
 // leaving notes that f has returned on a rank. It must be called before the rank retires from any
-// core. Once a rank has retired from a core, other ranks can reduce without it, and f may return
-// there too. Each of these ranks therefore calls leaving later than the rank that has retired, so
-// the calls are in the order in which f returned.
+// core. Once a rank has retired from a core, the other ranks can reduce without it, and f may
+// return on them too. They call leaving later than the retired rank does. The calls are therefore
+// in the order in which f returned.
 func (c *core) leaving(rank int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -33,8 +33,9 @@ func (r *Reducer) Reserve() {
 			least[b.flat.buffer.Type()] = b
 		}
 	}
-	// If ranks without samples are left out, averaging uses another kernel for each number of such
-	// ranks. Load these kernels too: average with weights of 0, for each number.
+	// If ranks without samples are left out, averaging uses another kernel for each number of
+	// such ranks. To load these kernels too, average once for each number, with a weight of 0 on
+	// that many ranks.
 	for _, b := range r.buckets {
 		if least[b.flat.buffer.Type()] != b {
 			continue

@@ -11,7 +11,8 @@ import (
 type bucket struct {
 	flat   *flat
 	leaves []int // indices of the leaves in this bucket
-	// views of flat that hold the leaves' gradients; nil if the gradient is not such a view yet
+	// views[k] is the view of flat that is the gradient of leaf leaves[k]. It is nil if the
+	// gradient is not such a view yet.
 	views []*tensor.Tensor
 	name  string
 }
@@ -65,7 +66,8 @@ type reduction struct {
 	next    int   // index of the first bucket whose averaging has not begun
 	finish  []func()
 	order   []int
-	// copies of the old gradients of leaves that perhaps no rank reaches in this run, by leaf
+	// kept holds copies of old gradients, by leaf. It has the leaves that perhaps no rank reaches
+	// in this run.
 	kept map[int]*tensor.Tensor
 }
 
@@ -184,9 +186,9 @@ func (n *reduction) fill(b *bucket, scope *tensor.Scope) {
 	}
 }
 
-// saveGrad copies an old gradient that is already in the bucket, when this rank's Backward adds
-// nothing to it. If no rank adds to it, the copy is restored later. The averaged value may differ:
-// even the mean of equal numbers has rounding errors.
+// saveGrad copies an old gradient that is already in the bucket, if this rank's Backward adds
+// nothing to it. If no rank adds to the gradient, the copy is restored later. The averaged value
+// may differ from the old one: even the mean of equal numbers has rounding errors.
 func (n *reduction) saveGrad(i int, g *tensor.Tensor) {
 	if n.kept == nil {
 		n.kept = map[int]*tensor.Tensor{}

@@ -30,7 +30,8 @@ type core struct {
 	mu    sync.Mutex
 	next  []uint64 // number of each rank's next collective
 	slots map[slotKey]*slot
-	// numbers of messages sent and received so far, by sender and receiver
+	// pairs holds, for each sender and receiver, how many messages were sent and how many
+	// received.
 	pairs   map[[2]int][2]uint64
 	joined  []bool // ranks that have no more data (see Join) and take no part in collectives
 	drain   *drain
@@ -88,8 +89,8 @@ type signature struct {
 	part       int // number of elements of each part
 }
 
-// gives reports whether a rank has an output in the collective. If out is false, it reports whether
-// the rank has an input.
+// gives reports whether a rank has an operand in the collective: an output if out is true, an
+// input if out is false.
 func (a signature) gives(rank int, out bool) bool {
 	c := device.Collective{Kind: a.kind, Root: a.root, Peer: a.peer}
 	if out {
@@ -236,8 +237,8 @@ func (c *core) key(k *call) (key slotKey, side int) {
 	return key, side
 }
 
-// raise ends the capture because of a rank's failure, or the run if there is no capture. It returns
-// the error with which the rank panics.
+// raise ends the capture, or the run if there is no capture, because a rank has failed. It
+// returns the error with which the rank panics.
 func (c *core) raise(rank int, err error) error {
 	if c.capture(rank) != nil {
 		return err // the error ends only the capture

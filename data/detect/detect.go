@@ -192,7 +192,7 @@ func directory(path string) (*Found, error) {
 	return nil, fmt.Errorf("a directory of %s; %s", what, kinds)
 }
 
-// pictures returns what it finds if path holds directories of image files, else nil.
+// pictures describes path if it holds directories of image files. Otherwise it returns nil.
 func pictures(path string) *Found {
 	if train := filepath.Join(path, "train"); classes(train) {
 		f := &Found{Kind: Pictures, Train: train}

@@ -178,7 +178,7 @@ type reader struct {
 	seen map[Unknown]bool
 }
 
-// A hole is a missing value. index is its index in x, and input the index of its input.
+// A hole is a missing value. index is its position in x, and input is the number of its input.
 type hole struct{ index, input int }
 
 // classes gives each class name a number, in the order of first occurrence.

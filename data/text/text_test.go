@@ -66,8 +66,8 @@ func join(rank map[[2]string]int, w string) (parts []string) {
 	}
 }
 
-// Encode gives the same tokens as the definition of byte-pair encoding, for short and long words,
-// even if the merges are in an order that training would not produce.
+// Encode gives the same tokens as the definition of byte-pair encoding, for short and long words.
+// This holds even if the merges are in an order that training would not produce.
 func TestJoinIsTheDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 60 {

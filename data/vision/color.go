@@ -210,7 +210,7 @@ func (m *Image) hue(fraction float64) {
 
 // turned converts a colour to HSV, rotates its hue by the given fraction of a full turn, and
 // converts it back to RGB (A. R. Smith, "Color gamut transform pairs", 1978). If several channels
-// are equally great, it uses the one that Pillow uses.
+// share the greatest value, it uses the one that Pillow uses.
 func turned(r, g, b, fraction float32) (float32, float32, float32) {
 	v, low := max(r, g, b), min(r, g, b)
 	if v == low {

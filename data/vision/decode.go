@@ -37,10 +37,10 @@ type Decode struct {
 	// a *[PixelsError]. Decoding needs up to seven bytes of memory for each pixel, or eleven if a
 	// channel has 16 bits.
 	MaxPixels int
-	// Size is the argument of a later [Resize], the length of the shorter side. 0 means that it is
-	// not known. To save memory and time, the decoder may reduce blocks of k·k pixels to their
-	// means. It does so if the shorter side of the image is at least 2k times Size for some k ≥ 2.
-	// The result is still at least twice as large as Size.
+	// Size is the length of the shorter side that a later [Resize] gets as its argument. 0 means
+	// that it is not known. To save memory and time, the decoder may reduce blocks of k·k pixels
+	// to their means. This happens if the shorter side of the image is at least 2k times Size,
+	// for some k ≥ 2. The result is still at least twice as large as Size.
 	Size int
 }
 

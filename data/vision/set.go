@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Set is a dataset of images of equal size in memory, with one byte for each value.
+// A Set is a dataset of images that are held in memory. All images have the same shape, and each
+// value takes one byte.
 type Set struct {
 	c, h, w int
 	pixels  []uint8

@@ -271,7 +271,7 @@ func testScatter(r *rig) {
 	}
 	n := 0
 	types := dtype.Types()
-	for k, t := range types { // each position has a different target
+	for k, t := range types { // the elements of src have different targets
 		kind := device.ScatterKind(k % 5)
 		src, dst := operand(kind, t, shape.Of(4, 5), inForms[k%len(inForms)]), operand(kind, t, shape.Of(9, 5), outForms[k%len(outForms)])
 		idx := r.array(dtype.I64, src.v.Shape, contiguous, func(i int) uint64 { return uint64((i/5*7 + i%5) % 9) })
