@@ -13,7 +13,7 @@ import (
 // other rank panics with it in its Backward or in its next collective, whichever comes first. The
 // program may go on if all ranks repeat the step: see [Group.Void].
 type StepError struct {
-	Rank   int // rank that failed, as a number of the Run
+	Rank   int // rank that failed; its number in the Run
 	Device string
 	Err    error
 }

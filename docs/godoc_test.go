@@ -260,7 +260,7 @@ func fields(list *ast.FieldList) string {
 }
 
 // member returns a method or a field of a type or of the types that it embeds. If owner is a
-// package, it returns a name of the package. A field has no signature.
+// package, member returns what the package declares under the name. A field has no signature.
 func (l *library) member(owner, name string) *named {
 	if t := l.things[owner+"."+name]; t != nil {
 		return t

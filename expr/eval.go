@@ -362,8 +362,8 @@ func compare(op Op, t dtype.Type, a, b uint64) uint64 {
 	return truth(!lt && !unordered)
 }
 
-// convert converts the bits of a value from type src to type dst, two types in which arithmetic is
-// computed.
+// convert converts the bits of a value from type src to type dst. Both are types in which
+// arithmetic is computed.
 func convert(src, dst dtype.Type, a uint64) uint64 {
 	if src == dst {
 		return a

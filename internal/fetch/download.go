@@ -314,8 +314,8 @@ func (j *job) copy(f io.Writer, body io.Reader, offset, total int64, alive func(
 	}
 }
 
-// report calls Progress, but at most ten times a second. If end is set, because the download ends,
-// it always calls Progress.
+// report calls Progress, but at most ten times a second. At the end of a download, the caller sets
+// end, and report always calls Progress.
 func (j *job) report(done, total int64, end bool) {
 	if j.Progress == nil {
 		return
