@@ -216,7 +216,7 @@ func TestPartition(t *testing.T) {
 				load[rank] += n * sp.typ.Size()
 			}
 		}
-		total, most := 0, 4*(grain+1)*4 // most limits the bytes that the rounding of cuts adds to a rank
+		total, most := 0, 4*(grain+1)*4 // most bounds the bytes that rounded cuts add to a rank
 		largest := 0
 		for i, m := range members {
 			bytes := m.shape.Size() * m.typ.Size()

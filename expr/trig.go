@@ -66,7 +66,8 @@ func (f format) largeQuadrant(a *Expr) (q *Expr, r pair) {
 	p1 := mant.Mul(w[1]).Add(carryIn)
 	p0 := mant.Mul(w[0]).Add(f.mulHi(mant, w[1])).Add(p1.Lt(carryIn).Select(word(1), word(0)))
 
-	p0 = p0.Add(p1.Shr(word(width - 1))) // p1 is signed from here on: if its upper bit is set, add 1 to p0
+	// From here on, p1 is a signed number. If its upper bit is set, p0 must be greater by 1.
+	p0 = p0.Add(p1.Shr(word(width - 1)))
 	q = p0.Add(f.word(1 << pick(f, 29, 61))).Shr(word(width - 2))
 	signed := pick(f, dtype.I32, dtype.I64)
 	s := p0.Sub(q.Shl(word(width - 2))).Bitcast(signed)
