@@ -28,8 +28,8 @@ func (l *list) readerAt(j int) (r reader, ok bool) {
 	return r, false
 }
 
-// mergeInto merges into item j a map whose result j reads, if there is one that can be merged. It
-// returns false if there is none.
+// mergeInto merges a map into item j. It takes a map that can be merged and whose result j reads.
+// It returns false if there is no such map.
 func (l *list) mergeInto(j int) bool {
 	r, ok := l.readerAt(j)
 	if !ok || l.gone[j] {
@@ -241,8 +241,8 @@ func (m *merger) inOrder(k int) bool {
 
 // fits reports whether the new item can write results while it reads operands. Each result must
 // either be the same view as an operand or share no memory with it. Also, no operand may share
-// memory with the temporary memory of j. That memory may be the memory of an operand of i that was
-// freed before j.
+// memory with the temporary memory of j. The temporary memory of j may lie where an operand of i
+// was, if the operand was freed before j.
 func (m *merger) fits() bool {
 	before := max(len(m.made.Ins)+len(m.made.Outs), len(m.r.ins)+len(m.r.outs), m.MostPointers)
 	if len(m.ins)+len(m.outs) > before {
