@@ -51,7 +51,7 @@ const Alive = math.MaxInt
 
 // Limits holds a driver's limits for merged items.
 type Limits struct {
-	MostPointers int // greatest number of operands and results of a merged map, unless a part has more
+	MostPointers int // limit for operands plus results of a merged map, unless a part has more
 	MostCode     int // greatest number of instructions of a merged program
 	// SameOrder reports whether a recorded reduction and the same reduction, merged with a map,
 	// combine their values in the same order. If SameOrder is nil, they do so if their operands
