@@ -203,7 +203,7 @@ func float32Op(op Op, a, b, c float32) float32 {
 	case OpAbs:
 		return math.Float32frombits(math.Float32bits(a) &^ (1 << 31))
 	}
-	// Computing these operations in float64 gives the float32 result, because they are exact.
+	// These operations are exact, so computing them in float64 gives the float32 result.
 	return float32(float64Op(op, float64(a), float64(b), 0))
 }
 

@@ -32,11 +32,11 @@ func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 }
 
 // largeQuadrant is [format.quadrant] for large a: from 2¹⁶ on for float32, and from 2³⁰ on for
-// float64. Let a be M·2ᵏ, where M is the integer mantissa. W is three words of 2ᵏ·2/π, from the bit
-// with value 2 on. Earlier bits are left out, because their products with M are multiples of 4. The
-// formula computes M·W modulo the size of the three words. The upper two bits of this product are
-// the quadrant, and the other bits are a fraction of a quadrant. The lower half of the product of M
-// and the last word is not needed.
+// float64. Let a be M·2ᵏ, where M is the integer mantissa. W is three words of the bits of 2ᵏ·2/π,
+// beginning with the bit that has the value 2. Earlier bits are left out, because their products
+// with M are multiples of 4. The formula computes M·W modulo the size of the three words. The upper
+// two bits of this product are the quadrant, and the other bits are a fraction of a quadrant. The
+// lower half of the product of M and the last word is not needed.
 func (f format) largeQuadrant(a *Expr) (q *Expr, r pair) {
 	width := float64(pick(f, 32, 64))
 	first, table := pick(f, 16, 30), pick(f, twoOverPi32, twoOverPi64)

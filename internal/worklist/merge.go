@@ -61,9 +61,9 @@ type merger struct {
 }
 
 // merge merges map i into item j, which reads its results. The new item has the operands of both,
-// and the results of j. It also stores those results of i that other items read. It takes the
-// position of j in the list if i can move there; otherwise it takes that of i. An item can move
-// only if no item in between writes its operands or uses its results.
+// and the results of j. It also stores those results of i that other items read. The new item takes
+// the position of j in the list if i can move there. Otherwise it takes the position of i. An item
+// can move only if no item in between writes its operands or uses its results.
 func (l *list) merge(i, j int, r *reader) bool {
 	m := &merger{list: l, i: i, j: j, made: l.mapAt(i), r: r}
 	if !m.operands() || !m.results() || !m.fits() {
@@ -112,9 +112,9 @@ func (l *list) lasts(i, j int) {
 	}
 }
 
-// moves reports whether item k, which is i or j, can move to the position of the other of the two.
-// A replay stops at an item that fails. Item k must therefore not move past an item that may fail,
-// if k's result can be read after the replay.
+// moves reports whether item k can move to the position of the other item. k is i or j. A replay
+// stops at an item that fails. Item k must therefore not move past an item that may fail, if k's
+// result can be read after the replay.
 func (l *list) moves(k, i, j int) bool {
 	it := &l.items[k]
 	return !l.writes(i, j, it.Reads) && !l.writes(i, j, it.Writes) && !l.reads(i, j, it.Writes) &&
