@@ -144,8 +144,8 @@ func backward(g *Group, m *linears) {
 	g.Do(func(s *tensor.Scope) { bent(s, m, 0, 0, g.Rank()*4, g.Rank()*4+4).Backward() })
 }
 
-// TestVoidEnds has two cases. A rank never learns that a step is void, or a rank fails and does not
-// catch its error. The run must end in both cases.
+// TestVoidEnds lets a rank fail without catching its error, or makes a step void without one rank
+// learning of it. The run must always end.
 func TestVoidEnds(t *testing.T) {
 	for _, c := range []mistake{
 		{name: "the program ends by the failure", kind: tensor.ErrValue, rank: 1, words: []string{"rank 1 fails"},

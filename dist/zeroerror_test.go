@@ -28,8 +28,8 @@ func fails(t *testing.T, name string, kind error, what string, f func(g *Group))
 	}
 }
 
-// unshardable is an optimizer that does not implement optim.Sharder, as an optimizer of another
-// package might not.
+// unshardable is an optimizer that does not implement optim.Sharder. An optimizer of another
+// package may also lack these methods.
 type unshardable struct{ optim.Optimizer }
 
 func TestZeROErrors(t *testing.T) {

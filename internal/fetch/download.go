@@ -161,8 +161,8 @@ func (j *job) request(ctx context.Context, addr string) (retry bool, err error) 
 }
 
 // transfer sends a request and appends the answer to the partial download. The argument offset is
-// the number of bytes that are already downloaded. It stores in r what the answer says about the
-// file.
+// the number of bytes that are already downloaded. transfer stores in r what the answer says about
+// the file.
 func (j *job) transfer(parent context.Context, addr string, offset int64, r *record) (retry bool, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
