@@ -13,7 +13,7 @@ import (
 // other rank panics with it in its Backward or in its next collective, whichever comes first. The
 // program may go on if all ranks repeat the step: see [Group.Void].
 type StepError struct {
-	Rank   int // rank that failed, as a number of the Run
+	Rank   int // rank that failed; its number in the Run
 	Device string
 	Err    error
 }
@@ -77,7 +77,7 @@ func (g *Group) void(err error) {
 	}
 }
 
-// voided is a step that became void. It exists until all ranks know that.
+// voided is a step that became void. It exists until all ranks know that the step is void.
 type voided struct {
 	err *StepError
 	// for each rank, whether it knows that the step is void and has ended the step
@@ -87,7 +87,7 @@ type voided struct {
 }
 
 // void notes that this rank's step is void. If the previous step became void too, and some ranks do
-// not know that yet, it first waits for them.
+// not know that yet, void first waits for these ranks.
 func (c *core) void(k *call, err *StepError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

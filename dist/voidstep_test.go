@@ -144,8 +144,8 @@ func backward(g *Group, m *linears) {
 	g.Do(func(s *tensor.Scope) { bent(s, m, 0, 0, g.Rank()*4, g.Rank()*4+4).Backward() })
 }
 
-// TestVoidEnds makes a step void that one rank never learns about, and lets a rank fail without
-// catching its error. In both cases the run must end.
+// TestVoidEnds lets a rank fail without catching its error, or makes a step void without one rank
+// learning of it. The run must always end.
 func TestVoidEnds(t *testing.T) {
 	for _, c := range []mistake{
 		{name: "the program ends by the failure", kind: tensor.ErrValue, rank: 1, words: []string{"rank 1 fails"},
@@ -186,8 +186,8 @@ func TestVoidEnds(t *testing.T) {
 	}
 }
 
-// TestVoidCollective runs a sum over ranks that cannot allocate any memory. It must make the step
-// void. If the program does not catch the error, the run must end.
+// TestVoidCollective runs a sum over ranks that cannot allocate any memory. The failure must make
+// the step void. If the program does not catch the error, the run must end.
 func TestVoidCollective(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:2,mem=1MiB,segment=1KiB")
 	if err != nil {

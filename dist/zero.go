@@ -27,8 +27,8 @@ import (
 // rank gets whole parameters, the largest first. LBFGS is not an [optim.Optimizer] and cannot be
 // divided: it computes dot products over all parameters many times in a step.
 //
-// All ranks must call Step, StepUnless and Consolidate, and StateDict if the state is not
-// consolidated. Misuse panics with an *[Error].
+// All ranks must call Step, StepUnless and Consolidate. All ranks must also call StateDict, unless
+// the state is consolidated. Misuse panics with an *[Error].
 type ZeRO struct {
 	optimizer
 	sharder   optim.Sharder // the wrapped optimizer, with methods for parts of parameters
@@ -133,8 +133,9 @@ func (z *ZeRO) check(op string, members []member) {
 // not wait for a device. If memory is exhausted, this rank's parameters and state are unchanged.
 func (z *ZeRO) Step() { z.step(z.sharder.Step) }
 
-// StepUnless does what Step does, but changes nothing if found is not 0. The tensor found has one
-// element on the device, which must be equal on all ranks. A GradScaler of package amp supplies it.
+// StepUnless does what Step does, but changes nothing if found is not 0. The argument found is a
+// tensor of one element on the device, and is equal on all ranks. A GradScaler of package amp
+// supplies found.
 func (z *ZeRO) StepUnless(found *tensor.Tensor) { z.step(func() { z.sharder.StepUnless(found) }) }
 
 func (z *ZeRO) step(own func()) {

@@ -28,8 +28,8 @@ func fails(t *testing.T, name string, kind error, what string, f func(g *Group))
 	}
 }
 
-// unshardable is an optimizer that does not implement optim.Sharder, as an optimizer of another
-// package might not.
+// unshardable is an optimizer that does not implement optim.Sharder. An optimizer of another
+// package may also lack these methods.
 type unshardable struct{ optim.Optimizer }
 
 func TestZeROErrors(t *testing.T) {
@@ -216,7 +216,7 @@ func TestPartition(t *testing.T) {
 				load[rank] += n * sp.typ.Size()
 			}
 		}
-		total, most := 0, 4*(grain+1)*4 // each cut is rounded to the grain, once for each space
+		total, most := 0, 4*(grain+1)*4 // most bounds the bytes that rounded cuts add to a rank
 		largest := 0
 		for i, m := range members {
 			bytes := m.shape.Size() * m.typ.Size()

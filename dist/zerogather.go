@@ -114,9 +114,9 @@ func (t *gathering) end(i int) {
 	})
 }
 
-// copy copies elements of round r between the parameters and the buffer, in one launch, for the
-// ranks that the function ranks selects. If gives is true, it copies from the parameters to the
-// buffer.
+// copy copies elements of round r between the parameters and the buffer, in one launch. It copies
+// the elements of those ranks for which the function ranks returns true. If gives is true, it
+// copies from the parameters to the buffer.
 func (t *gathering) copy(s *tensor.Scope, r round, gives bool, ranks func(rank int) bool) {
 	var outs, ins [][]*tensor.Tensor
 	for rank, runs := range r.space.ranks {

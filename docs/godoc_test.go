@@ -29,7 +29,7 @@ type named struct {
 	name      string // name with its package, such as "nn.NewLinear" or "nn.Linear.Forward"
 	signature string
 	sentence  string // first sentence of its comment
-	// named types among the results of a function or method; a type has only itself here
+	// named types among the results of a function or method; for a type, only the type itself
 	gives []string
 }
 
@@ -37,7 +37,7 @@ type named struct {
 type library struct {
 	things map[string]*named
 	fields map[string]bool     // set of fields, such as "tensor.ConvOptions.Stride"
-	embeds map[string][]string // embedded types of each type, which has their methods too
+	embeds map[string][]string // embedded types of each type; the type also has their methods
 	order  map[string][]string // names of each package in the order of go doc
 	paths  map[string]string   // folder of each package in the module, such as "optim/sched"
 }
@@ -260,7 +260,7 @@ func fields(list *ast.FieldList) string {
 }
 
 // member returns a method or a field of a type or of the types that it embeds. If owner is a
-// package, it returns a name of the package. A field has no signature.
+// package, member returns what the package declares under the name. A field has no signature.
 func (l *library) member(owner, name string) *named {
 	if t := l.things[owner+"."+name]; t != nil {
 		return t

@@ -77,7 +77,7 @@ func TestFirstWeek(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		args        []string
-		long, short string  // flags of the run on the CPU, and of that on the emulated GPU
+		long, short string  // flags of the run on the CPU, and of the run on the emulated GPU
 		below       float64 // upper limit of the loss after the run on the CPU
 		result      string  // pattern for the last part of the output
 	}{

@@ -12,8 +12,8 @@ import (
 )
 
 // gallery has the programs of the gallery, with a pattern for the end of their output. The number
-// in the output must be at least or at most a limit. A program with flags gets a text file as its
-// last argument.
+// in the output must lie between the fields least and most. A program with flags gets a text file
+// as its last argument.
 var gallery = []struct {
 	name, result string
 	least, most  float64

@@ -42,7 +42,8 @@ func tiny(t, s *big.Float) bool {
 	return t.Sign() == 0 || s.Sign() != 0 && t.MantExp(nil) < s.MantExp(nil)-bigPrec-8
 }
 
-// bigExp halves the argument until a short Taylor series suffices, and squares the result as often.
+// bigExp halves the argument until a short Taylor series suffices, and squares the result the same
+// number of times.
 func bigExp(x *big.Float) *big.Float {
 	k := max(0, x.MantExp(nil)+12)
 	if x.Sign() == 0 {

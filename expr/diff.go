@@ -157,7 +157,7 @@ func (d *differ) rule(e *Expr) *Expr {
 // replaceRoot replaces every subexpression of g that equals root by Y.
 func replaceRoot(g, root *Expr) *Expr {
 	if root.op == OpX || root.op == OpConst || root.op == OpParam {
-		return g // g is the root itself, a leaf, so Y would save no computation
+		return g // root is a leaf, so Y would save no computation
 	}
 	num := numbering{ids: map[nodeKey]int{}, memo: map[*Expr]int{}}
 	want := num.number(root)

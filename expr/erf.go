@@ -10,9 +10,9 @@ func init() {
 	Define(Func{
 		Name: "erfc", Arity: 1,
 		// Let a be |x|. For a < ½, erfc(x) is 1 - erf(x). For a ≥ ½, erfc(a) is e^(-a²)·g/(2a+1),
-		// where g is a polynomial in (a-2)/(a+2). These are computed as pairs of floats, which keep
-		// the rounding errors of a², 2a+1, the quotient and the product. For x ≤ -½, erfc(x) is 2 -
-		// erfc(a).
+		// where g is a polynomial in (a-2)/(a+2). The formula for erfc(a) computes with pairs of
+		// floats, which keep the rounding errors of a², 2a+1, the quotient and the product. For x ≤
+		// -½, erfc(x) is 2 - erfc(a).
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			near := C(1).Sub(poly(x[0].Mul(x[0]), pick(f, erfCoef32, erfCoef64)).FMA(x[0], x[0]))

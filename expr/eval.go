@@ -203,7 +203,7 @@ func float32Op(op Op, a, b, c float32) float32 {
 	case OpAbs:
 		return math.Float32frombits(math.Float32bits(a) &^ (1 << 31))
 	}
-	// Computing these operations in float64 gives the float32 result, because they are exact.
+	// These operations are exact, so computing them in float64 gives the float32 result.
 	return float32(float64Op(op, float64(a), float64(b), 0))
 }
 
@@ -362,8 +362,8 @@ func compare(op Op, t dtype.Type, a, b uint64) uint64 {
 	return truth(!lt && !unordered)
 }
 
-// convert converts the bits of a value from type src to type dst, two types in which arithmetic is
-// computed.
+// convert converts the bits of a value from type src to type dst. Both are types in which
+// arithmetic is computed.
 func convert(src, dst dtype.Type, a uint64) uint64 {
 	if src == dst {
 		return a

@@ -6,11 +6,11 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// reduceBy returns the remainder of r/y, or that remainder minus y, for y > 0 and enough steps n.
-// Each step replaces r by r - q·y, where q is r/y rounded to 53 bits and truncated. Let u be the
-// smaller one of the units in the last place of r and y. Then r, y and the new r are multiples of
-// u, and the new r is smaller, so the fused multiply-add is exact. Each step divides the quotient
-// by about 2⁵³.
+// reduceBy returns the remainder of r/y, or this remainder minus y. y must be positive, and the
+// number n of steps must be large enough. Each step replaces r by r - q·y, where q is r/y rounded
+// to 53 bits and truncated. Let u be the smaller of two units in the last place: that of r and that
+// of y. Then r, y and the new r are multiples of u, and the new r is smaller, so the fused
+// multiply-add is exact. Each step divides the quotient by about 2⁵³.
 func reduceBy(r, y *Expr, n int) *Expr {
 	for range n {
 		r = r.Div(y).Trunc().Neg().FMA(y, r)

@@ -12,8 +12,7 @@ import (
 func (x *Expr) Rounded(t dtype.Type) *Expr {
 	bits := func(v uint32) *Expr { return Bits(dtype.U32, uint64(v)) }
 	b := x.Bitcast(dtype.U32)
-	// The function called to rounds the bits of x to a multiple of 2ⁿ. A carry goes into the
-	// exponent.
+	// to(n) rounds the bits of x to a multiple of 2ⁿ. A carry goes into the exponent.
 	to := func(n uint32) *Expr {
 		odd := b.Shr(bits(n)).And(bits(1))
 		return b.Add(bits(1<<(n-1) - 1)).Add(odd).And(bits(^uint32(0) << n)).Bitcast(dtype.F32)

@@ -17,7 +17,8 @@ func (f format) logParts(x *Expr) (e, m *Expr) {
 }
 
 // splitBits is logParts for the bits of a normal x. For a subnormal x, the caller first multiplies
-// x by a power of two. It subtracts the exponent of this factor from the exponent field of bits.
+// x by a power of two. The caller also subtracts the exponent of this factor from the exponent
+// field of bits.
 func (f format) splitBits(bits *Expr) (e, m *Expr) {
 	root := f.word(pick[uint64](f, 0x3f3504f3, 0x3fe6a09e667f3bcd)) // the bits of √½
 	if f.t == dtype.F32 {

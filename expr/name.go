@@ -41,8 +41,9 @@ func (x *Expr) operation() string {
 // "cast_float32_bfloat16", "mul_add_float32_1ed33e2c". It consists of ASCII letters, digits and
 // underscores.
 //
-// The name is unique if the program is a copy, or one operation on its operands in order. Other
-// names end with the first digits of the program's key. Only the key identifies a program.
+// The name is unique if the program is a copy, or a single operation on the program's operands in
+// order. Other names end with the first digits of the program's key. Only the key identifies a
+// program.
 func (p *Program) Name() string { return p.name }
 
 // setName sets the name of the finished program, which computes the expressions outs.

@@ -45,8 +45,8 @@ func TestPowSpecialValues(t *testing.T) {
 	}
 }
 
-// powSamples calls f with bases of every exponent. It chooses exponents y for which the result is
-// between 2^-maxExp and 2^maxExp, or slightly outside of this interval.
+// powSamples calls f with bases x of every binary exponent. It chooses powers y for which the
+// result is between 2^-maxExp and 2^maxExp, or slightly outside of this interval.
 func powSamples(n int, maxExp float64, f func(x, y float64)) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for i := range n {

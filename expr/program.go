@@ -24,7 +24,7 @@ type Program struct {
 	Code   []Instr
 	Outs   []int32      // indices of the results in Code, whose types are Out[k].Compute()
 	Out    []dtype.Type // element types of the stored results
-	In     []dtype.Type // element types of the stored operands; OpX number i loads In[i].Compute()
+	In     []dtype.Type // types of the stored operands; an OpX has the type In[Imm].Compute()
 	Params []dtype.Type // types of the run-time scalars
 
 	key, name string

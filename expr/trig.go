@@ -32,11 +32,11 @@ func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 }
 
 // largeQuadrant is [format.quadrant] for large a: from 2¹⁶ on for float32, and from 2³⁰ on for
-// float64. Let a be M·2ᵏ, where M is the integer mantissa. W is three words of 2ᵏ·2/π, from the bit
-// with value 2 on. Earlier bits are left out, because their products with M are multiples of 4. The
-// formula computes M·W modulo the size of the three words. The upper two bits of this product are
-// the quadrant, and the other bits are a fraction of a quadrant. Only the carry of the last word's
-// product is used.
+// float64. Let a be M·2ᵏ, where M is the integer mantissa. W is three words of the bits of 2ᵏ·2/π,
+// beginning with the bit that has the value 2. Earlier bits are left out, because their products
+// with M are multiples of 4. The formula computes M·W modulo the size of the three words. The upper
+// two bits of this product are the quadrant, and the other bits are a fraction of a quadrant. The
+// lower half of the product of M and the last word is not needed.
 func (f format) largeQuadrant(a *Expr) (q *Expr, r pair) {
 	width := float64(pick(f, 32, 64))
 	first, table := pick(f, 16, 30), pick(f, twoOverPi32, twoOverPi64)
@@ -66,7 +66,8 @@ func (f format) largeQuadrant(a *Expr) (q *Expr, r pair) {
 	p1 := mant.Mul(w[1]).Add(carryIn)
 	p0 := mant.Mul(w[0]).Add(f.mulHi(mant, w[1])).Add(p1.Lt(carryIn).Select(word(1), word(0)))
 
-	p0 = p0.Add(p1.Shr(word(width - 1))) // with this carry, p1 counts as a signed number
+	// From here on, p1 is a signed number. If its upper bit is set, p0 must be greater by 1.
+	p0 = p0.Add(p1.Shr(word(width - 1)))
 	q = p0.Add(f.word(1 << pick(f, 29, 61))).Shr(word(width - 2))
 	signed := pick(f, dtype.I32, dtype.I64)
 	s := p0.Sub(q.Shl(word(width - 2))).Bitcast(signed)

@@ -10,7 +10,7 @@ import (
 )
 
 // For each token, generation on a GPU copies only the numbers of the chosen tokens to the host, 8
-// bytes for each sequence in one read. To the GPU it copies only the prompt. Training reads nothing
+// bytes for each sequence in one read. It copies only the prompt to the GPU. Training reads nothing
 // from the GPU. Generation and training free all memory.
 func TestHostCopies(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")

@@ -149,8 +149,8 @@ func (r goldenRun) tolerance() float64 {
 	return 1e-5
 }
 
-// check compares results, loss and gradients with the golden file. There the parameters' names
-// begin with prefix.
+// check compares results, loss and gradients with the golden file. In the file, the parameters'
+// names begin with prefix.
 func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt) {
 	r.t.Helper()
 	loss.Backward()

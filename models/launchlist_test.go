@@ -18,7 +18,7 @@ import (
 // A launched is a kernel of a step, with the op that launched it.
 type launched struct {
 	pass   string // part of the step: "forward", "backward" or "optimizer"
-	layer  string // layer of the op or of the op whose gradient it is, such as "h.1.attn"
+	layer  string // layer of the op, or of the op that a gradient belongs to, such as "h.1.attn"
 	op     string // op, preceded by the ops that called it: "linear > matmul"
 	kernel string
 	event  device.KernelEvent // the primitive of the kernel

@@ -14,7 +14,8 @@ import (
 // default.
 type MultiheadOptions struct {
 	Dropout float64 // probability of dropping an attention weight in training
-	// features of keys and of values; 0 means the number of features of the queries
+	// KDim and VDim are the numbers of features of the keys and of the values. 0 means the number
+	// of features of the queries.
 	KDim, VDim  int
 	BatchFirst  bool // sequences are [n, length, features] instead of [length, n, features]
 	AddBiasKV   bool // appends one learnt key and one learnt value to each sequence

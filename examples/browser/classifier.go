@@ -88,8 +88,8 @@ func shrink(ink []byte, width int) []float32 {
 	const side, cell = 32, 4
 	w, h := right-left+1, bottom-top+1
 	size := max(w, h)
-	// source returns the source pixel at the centre of pixel i. The shorter side of the drawing is
-	// centred.
+	// source returns, along one axis, the coordinate in ink of the centre of pixel i of the bitmap.
+	// The shorter side of the drawing is centred.
 	source := func(from, long, i int) int {
 		return from + int(math.Floor(float64(long-size)/2+(float64(i)+0.5)*float64(size)/side))
 	}

@@ -341,7 +341,8 @@ func TestFromPyTorchNamesExist(t *testing.T) {
 	}
 }
 
-// TestFromPyTorchCheck gives a page with wrong names to the check. It must find exactly these.
+// TestFromPyTorchCheck gives a page with wrong names to the check. The check must find exactly
+// these names.
 func TestFromPyTorchCheck(t *testing.T) {
 	e := publicNames(t)
 	for _, c := range []struct {

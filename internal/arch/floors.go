@@ -6,8 +6,8 @@ import "strings"
 // ends in "/...", with the packages that it may import.
 type floor struct {
 	path string
-	// on holds the packages that the row's package may import. It may also import whatever these
-	// packages may import, but no other package of the module.
+	// on holds the packages that the row's package may import. The row's package may also import
+	// whatever these packages may import, but no other package of the module.
 	on []string
 }
 
@@ -86,8 +86,8 @@ var floors = []floor{
 
 // restricted holds the imports that only some packages may have.
 var restricted = []struct {
-	// path is an import path, relative to the module for its own packages; "/..." at the end
-	// includes all packages below
+	// path is an import path. For packages of the module it is relative to the module. "/..." at
+	// the end includes all packages below the path
 	path    string
 	only    []string // packages that may import path
 	tests   bool     // whether tests of any package may import path too

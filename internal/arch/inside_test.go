@@ -159,7 +159,7 @@ func TestInsideNamesExist(t *testing.T) {
 	}
 }
 
-// TestInsideCheck gives wrong names to the check. It must find exactly these.
+// TestInsideCheck gives wrong names to the check. The check must find exactly these names.
 func TestInsideCheck(t *testing.T) {
 	d := allDeclarations(t)
 	for code, want := range map[string][]string{

@@ -59,7 +59,7 @@ func proseTree() fstest.MapFS {
 	return tree
 }
 
-// TestProsePlanted runs Prose on files with known mistakes. It must find exactly these.
+// TestProsePlanted runs Prose on files with known mistakes. Prose must find exactly these mistakes.
 func TestProsePlanted(t *testing.T) {
 	tree := proseTree()
 	var files []string

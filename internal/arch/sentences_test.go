@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// split returns the sentences of a text: a page if page is true, else a comment.
+// split returns the sentences of a text. The text is a page if page is true, and otherwise a
+// comment.
 func split(text string, page bool) []string {
 	var group []proseLine
 	if page {

@@ -22,8 +22,8 @@ const Module = "github.com/flambeau-go/flambeau"
 // of Go's own packages do not belong to a user.
 func Outside(function, file string) bool { return running().outside(function, file) }
 
-// A program describes the running program. From it, outside decides which functions belong to Go's
-// own packages.
+// A program describes the running program. The method outside uses it to decide which functions
+// belong to Go's own packages.
 type program struct {
 	// root is the directory of Go's packages, such as "/usr/local/go/src/"; "" if the program was
 	// built with -trimpath

@@ -36,7 +36,7 @@ func TestOutside(t *testing.T) {
 }
 
 // TestOutsideInlined tests frames of a closure of the library that the compiler inlines into a
-// function of the program. Such a frame has the name of that function.
+// function of the program. Such a frame has the name of the program's function.
 func TestOutsideInlined(t *testing.T) {
 	for _, library := range []string{running().library, "/home/me/flambeau/", Module + "@v1.2.3/"} {
 		p := program{library: library}

@@ -161,8 +161,8 @@ func (j *job) request(ctx context.Context, addr string) (retry bool, err error) 
 }
 
 // transfer sends a request and appends the answer to the partial download. The argument offset is
-// the number of bytes that are already downloaded. It stores in r what the answer says about the
-// file.
+// the number of bytes that are already downloaded. transfer stores in r what the answer says about
+// the file.
 func (j *job) transfer(parent context.Context, addr string, offset int64, r *record) (retry bool, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -314,8 +314,8 @@ func (j *job) copy(f io.Writer, body io.Reader, offset, total int64, alive func(
 	}
 }
 
-// report calls Progress, but at most ten times a second. If end is set, because the download ends,
-// it always calls Progress.
+// report calls Progress, but at most ten times a second. At the end of a download, the caller sets
+// end, and report always calls Progress.
 func (j *job) report(done, total int64, end bool) {
 	if j.Progress == nil {
 		return

@@ -273,7 +273,7 @@ func (j *job) remember(d Digest) {
 }
 
 // lock waits for the exclusive right to download the file at path. The function unlock ends that
-// right, and so does the operating system when the process ends.
+// right. If the process ends first, the operating system ends the right.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	wait := 5 * time.Millisecond
 	for {

@@ -24,8 +24,8 @@ func acquire(f *os.File, size int) ([]byte, error) {
 
 func release(mem []byte) { _ = windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-// drop removes the pages of mem from the working set. VirtualUnlock does so for pages that are not
-// locked. It also returns an error for them, which is ignored.
+// drop removes the pages of mem from the working set. VirtualUnlock removes pages that are not
+// locked, and returns an error for them. drop ignores this error.
 func drop(mem []byte) {
 	_ = windows.VirtualUnlock(uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)))
 }

@@ -122,7 +122,7 @@ func agree(t *testing.T, what string, got, want Tensor) {
 }
 
 // TestMLPFirstLoss computes the first loss from the recorded inputs and the generated weights. It
-// must be the recorded loss, so the file holds what its documentation says.
+// must be the recorded loss. This shows that the file holds what its documentation says.
 func TestMLPFirstLoss(t *testing.T) {
 	m, err := OpenMLP()
 	if err != nil {
@@ -173,7 +173,8 @@ func TestMLPFirstLoss(t *testing.T) {
 }
 
 // TestOptimizersReplay repeats AdamW's trajectories with the formulas of Loshchilov and Hutter
-// (2019). They must be equal, so the file has the documented layout of steps and arguments.
+// (2019). The results must be equal. This shows that the file has the documented layout of steps
+// and arguments.
 func TestOptimizersReplay(t *testing.T) {
 	f, err := Optimizers()
 	if err != nil {

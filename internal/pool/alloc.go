@@ -240,7 +240,7 @@ func (p *Pool) releaseLocked(b *Block) {
 	if p.history != nil {
 		p.history.blockLocked(device.ActionFreeCompleted, b, nil)
 	}
-	// the pool must not keep the objects alive that the origin refers to
+	// the pool must not keep alive the objects that the origin refers to
 	b.origin.Where, b.origin.stack = nil, nil
 	if b.seg == nil {
 		p.recycleLocked(b)

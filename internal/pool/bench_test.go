@@ -68,7 +68,8 @@ func TestNoAllocations(t *testing.T) {
 func benchPair(b *testing.B, size uint64, hold int) {
 	p := New(newFake(0), Options{})
 	origin := Origin{PC: 1, Op: "matmul", Scope: "step", DType: "float32", Shape: [8]int{64, 784}, Dims: 2}
-	for i := range hold { // make many free blocks: every other block of many sizes
+	// allocate blocks of many sizes, and free every other block, so that there are many free blocks
+	for i := range hold {
 		x, err := p.Alloc(uint64(i+1)*1024, 0, origin)
 		if err != nil {
 			b.Fatal(err)

@@ -273,8 +273,8 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-// TestOriginIsLetGo frees a block. The pool must not keep the object alive that Where of its origin
-// refers to.
+// TestOriginIsLetGo frees a block. The pool must not keep alive the object that Where in the origin
+// of the block refers to.
 func TestOriginIsLetGo(t *testing.T) {
 	p := New(newFake(0), tiny())
 	gone := make(chan struct{})

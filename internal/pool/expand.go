@@ -88,8 +88,8 @@ type gap struct {
 }
 
 // fitLocked finds a gap in the space where a block of the given size fits. Among such gaps it takes
-// the one that needs the fewest new pages. It stores this gap in best if it needs fewer pages than
-// best.
+// the one that needs the fewest new pages. If this gap needs fewer pages than the gap in best,
+// fitLocked stores it in best.
 func (s *space) fitLocked(size uint64, best *gap) {
 	// New pages must lie between the mapped parts, and outside of the ranges that are being
 	// unmapped.

@@ -298,8 +298,8 @@ func TestHoldPages(t *testing.T) {
 	}
 }
 
-// TestHoldTakesNoPages checks that a held stream uses no free pages of other streams. Empty would
-// unmap them while they are in use.
+// TestHoldTakesNoPages checks that a held stream uses no free pages of other streams. Otherwise
+// Empty would unmap pages that are in use.
 func TestHoldTakesNoPages(t *testing.T) {
 	f := &followingPages{following{fakeDevice: newFake(0)}}
 	p := New(f, expandable(tiny()))

@@ -373,7 +373,7 @@ func ExampleOrigin_Describe() {
 }
 
 // BenchmarkHistory measures allocations and frees of 4 KiB while a history is recorded.
-// BenchmarkPair measures them without.
+// BenchmarkPair measures them without a history.
 func BenchmarkHistory(b *testing.B) {
 	p := New(newFake(0), Options{})
 	p.RecordHistory(device.NewHistorySettings())

@@ -40,8 +40,8 @@ func (p *Pool) adoptLocked(r *request) bool {
 }
 
 // Hold prevents the pool from giving the segments of a stream back to the backing, even if they are
-// unused. This applies to present and future segments. It is for streams of a recording, whose
-// replays need the same addresses. [Pool.Retire] ends it.
+// unused. This applies to present and future segments. Hold is for streams of a recording, whose
+// replays need the same addresses. [Pool.Retire] ends this.
 func (p *Pool) Hold(stream StreamID) {
 	p.mu.Lock()
 	p.arenaLocked(stream).held = true

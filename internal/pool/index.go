@@ -100,8 +100,8 @@ func priority(size uint64) uint64 {
 }
 
 // place returns the pointer in the tree that points to the node of this size. If there is no such
-// node, it returns the pointer at which the search ends: that to an empty subtree, or to a node of
-// lower priority.
+// node, place returns the pointer at which the search ends. This pointer leads to an empty subtree,
+// or to a node of lower priority.
 func (t *tree) place(size uint64) **Block {
 	p := priority(size)
 	link := &t.root

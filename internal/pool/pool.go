@@ -109,8 +109,8 @@ type Options struct {
 	SplitMin   uint64 // a large block is split if more bytes than this remain; default SmallMax
 
 	// Expandable makes the pool map pages instead of allocating segments, if the backing is an
-	// Expander. Page is the smallest page size for small blocks, and LargePage that for large
-	// blocks. 0 means the backing's granularity.
+	// Expander. Page is the smallest page size for small blocks, and LargePage is the smallest page
+	// size for large blocks. 0 means the backing's granularity.
 	Expandable      bool
 	Page, LargePage uint64
 

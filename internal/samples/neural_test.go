@@ -176,7 +176,7 @@ func gridSample(a *args) any {
 	return a.x().GridSample(a.T(1, "grid"), o)
 }
 
-// gridSampler is grid_sample with numbers as modes and not words.
+// gridSampler is grid_sample whose modes are numbers instead of words.
 func gridSampler(a *args) any {
 	return a.x().GridSample(a.T(1, "grid"), tensor.GridSampleOptions{
 		Mode: device.GridMode(a.int(2, "interpolation_mode", 0)), Padding: device.GridPadding(a.int(3, "padding_mode", 0)),

@@ -28,8 +28,8 @@ func (l *list) readerAt(j int) (r reader, ok bool) {
 	return r, false
 }
 
-// mergeInto merges into item j a map whose result j reads, if there is one that can be merged. It
-// returns false if there is none.
+// mergeInto merges a map into item j. It takes a map that can be merged and whose result j reads.
+// It returns false if there is no such map.
 func (l *list) mergeInto(j int) bool {
 	r, ok := l.readerAt(j)
 	if !ok || l.gone[j] {
@@ -61,9 +61,9 @@ type merger struct {
 }
 
 // merge merges map i into item j, which reads its results. The new item has the operands of both,
-// and the results of j. It also stores those results of i that other items read. It takes the
-// position of j in the list if i can move there; otherwise it takes that of i. An item can move
-// only if no item in between writes its operands or uses its results.
+// and the results of j. It also stores those results of i that other items read. The new item takes
+// the position of j in the list if i can move there. Otherwise it takes the position of i. An item
+// can move only if no item in between writes its operands or uses its results.
 func (l *list) merge(i, j int, r *reader) bool {
 	m := &merger{list: l, i: i, j: j, made: l.mapAt(i), r: r}
 	if !m.operands() || !m.results() || !m.fits() {
@@ -112,9 +112,9 @@ func (l *list) lasts(i, j int) {
 	}
 }
 
-// moves reports whether item k, which is i or j, can move to the position of the other of the two.
-// A replay stops at an item that fails. Item k must therefore not move past an item that may fail,
-// if k's result can be read after the replay.
+// moves reports whether item k can move to the position of the other item. k is i or j. A replay
+// stops at an item that fails. Item k must therefore not move past an item that may fail, if k's
+// result can be read after the replay.
 func (l *list) moves(k, i, j int) bool {
 	it := &l.items[k]
 	return !l.writes(i, j, it.Reads) && !l.writes(i, j, it.Writes) && !l.reads(i, j, it.Writes) &&
@@ -241,8 +241,8 @@ func (m *merger) inOrder(k int) bool {
 
 // fits reports whether the new item can write results while it reads operands. Each result must
 // either be the same view as an operand or share no memory with it. Also, no operand may share
-// memory with the temporary memory of j. That memory may be the memory of an operand of i that was
-// freed before j.
+// memory with the temporary memory of j. The temporary memory of j may lie where an operand of i
+// was, if the operand was freed before j.
 func (m *merger) fits() bool {
 	before := max(len(m.made.Ins)+len(m.made.Outs), len(m.r.ins)+len(m.r.outs), m.MostPointers)
 	if len(m.ins)+len(m.outs) > before {

@@ -30,8 +30,9 @@ type Item struct {
 	// Scratch is the temporary memory of an op. Reads and Writes contain these ranges too.
 	Scratch []Span
 
-	// Shorten sets these fields, which are indices of the list that it was given.
-	// index of the item; after a merge, of the part that reads the other parts' results
+	// Shorten sets these fields. They are indices in the list that Shorten was given. Number is the
+	// index of the item. After a merge, it is the index of the part that reads the other parts'
+	// results.
 	Number int
 	Parts  []int // indices of the items that were merged into this one, including its own
 	Place  int   // index of the item whose position in the list this item takes
@@ -50,8 +51,8 @@ const Alive = math.MaxInt
 
 // Limits holds a driver's limits for merged items.
 type Limits struct {
-	MostPointers int // most operands and results of a merged map, unless a part has more
-	MostCode     int // most instructions of a merged program
+	MostPointers int // limit for operands plus results of a merged map, unless a part has more
+	MostCode     int // greatest number of instructions of a merged program
 	// SameOrder reports whether a recorded reduction and the same reduction, merged with a map,
 	// combine their values in the same order. If SameOrder is nil, they do so if their operands
 	// have equal strides.

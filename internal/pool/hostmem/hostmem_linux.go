@@ -64,8 +64,8 @@ func meminfo(s *bufio.Scanner) (free, total uint64) {
 }
 
 // groups lowers free and total to the limits of the process's control groups. In version 2 of
-// control groups, the file memory.max at each level up to the root has a limit. In version 1 it is
-// memory.limit_in_bytes. The argument cgroups is the text of /proc/self/cgroup: lines
+// control groups, the file memory.max at each level up to the root has a limit. In version 1 the
+// limit is in memory.limit_in_bytes. The argument cgroups is the text of /proc/self/cgroup: lines
 // "id:controllers:path". Version 2 has one line, with id 0 and no controllers (cgroups(7)). The
 // function read returns the number in a file, given its path below the mount point.
 func groups(free, total uint64, cgroups string, read func(name string) (uint64, bool)) (uint64, uint64) {
