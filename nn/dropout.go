@@ -137,9 +137,9 @@ func (d *Dropout3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Dropout3d(d.P)
 }
 
-// AlphaDropout replaces elements with probability P in training by the lowest value of selu, and
-// then rescales all elements. Inputs with mean 0 and variance 1 give results with mean 0 and
-// variance 1: see [tensor.Tensor.AlphaDropout].
+// AlphaDropout is active in training. It replaces each element, with probability P, by the lowest
+// value of selu, and then rescales all elements. Inputs with mean 0 and variance 1 give results
+// with mean 0 and variance 1: see [tensor.Tensor.AlphaDropout].
 type AlphaDropout struct {
 	Base
 	P float64

@@ -193,7 +193,7 @@ type backCall struct {
 	input bool // true if a second hookOp receives the gradient of the input
 
 	mu sync.Mutex
-	// grads maps each run of Backward in progress, by its scope, to the gradient of the result.
+	// grads maps the scope of each run of Backward in progress to the gradient of the result.
 	grads map[*tensor.Scope]*tensor.Tensor
 }
 

@@ -230,7 +230,7 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 		*to = append(*to, t)
 		return func(v []device.View) device.View { return v[at] }
 	}
-	var states, inner, q *tensor.Tensor // for LSTM: c and the factor of w_hr; for GRU: q
+	var states, inner, q *tensor.Tensor // states is LSTM's c, inner is LSTM's factor of w_hr, q is GRU's
 	if f.cell == lstmCell {
 		if states = lastC; keep {
 			states = m.Empty(rows, hidden)

@@ -187,8 +187,8 @@ func baseOf(v reflect.Value) *Base {
 	return nil
 }
 
-// watch puts a layer into evaluation mode and calls f with each result of its Forward. The returned
-// function undo reverses both.
+// watch puts a layer into evaluation mode and calls f with each result of its Forward. The
+// returned function undo restores the mode and ends the calls of f.
 func (b *Base) watch(f func(y *tensor.Tensor)) (undo func()) {
 	before := *b
 	b.evaluating = true

@@ -19,8 +19,8 @@ type stray struct {
 }
 
 // strayTypes maps each struct type of a layer to the fields that are searched for strays: those
-// that may lead to tensors and are neither parameters nor layers. carriers maps each other struct
-// type to the fields that may lead to tensors.
+// that may lead to tensors and are neither parameters nor layers. carriers maps all other struct
+// types to the fields that may lead to tensors.
 var strayTypes, carriers sync.Map // both map a reflect.Type to an []int
 
 func strayFields(t reflect.Type) []int {

@@ -35,7 +35,7 @@ type Nonlinearity uint8
 // These are the activations with a gain of their own. Linear stands for all others, for which
 // torch's gain is 1.
 const (
-	Linear    Nonlinearity = iota // gain 1, which also serves convolutions and sigmoid
+	Linear    Nonlinearity = iota // gain 1, also for convolutions and sigmoid
 	Tanh                          // gain 5/3
 	ReLU                          // gain √2
 	LeakyReLU                     // gain for slope 0.01; LeakyGain computes it for other slopes
