@@ -113,9 +113,9 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, param int) fu
 	}
 }
 
-// guard writes a flag behind the scalars that a packed launch reads on the device. The flag is 1 if
-// the value of unless is not 0. A launch with operands that are not dense takes its scalars from
-// the host, so the host reads unless.
+// guard writes a flag after the scalars that a packed launch reads on the device. The flag is 1
+// if the value of unless is not 0. A launch with operands that are not dense takes its scalars
+// from the host, so the host reads unless.
 func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	if unless == nil {
 		return

@@ -276,7 +276,7 @@ var averages = map[string]func(m any) *optim.Averaged{
 	"SWA": func(m any) *optim.Averaged { return optim.NewSWA(m) },
 }
 
-// With exchanges the averages and a model's values completely or not at all.
+// The method With exchanges the averages and a model's values completely or not at all.
 func TestAveragingIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	for name, f := range averages {

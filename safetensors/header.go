@@ -229,7 +229,8 @@ func (p *parser) text(what string) (string, error) {
 	return s, nil
 }
 
-// numbers reads a list of whole numbers. A list of more than most numbers is an error.
+// numbers reads a list of whole numbers. The argument most is the largest allowed length of the
+// list.
 func (p *parser) numbers(what string, most int) ([]int64, error) {
 	if err := p.delim('[', what); err != nil {
 		return nil, err

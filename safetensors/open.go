@@ -335,7 +335,7 @@ func (f *File) Tensors() (map[string]*tensor.Tensor, error) {
 }
 
 // Close closes the file. Its tensors stay valid. A mapping that no tensor has used is released
-// immediately, and any other by the garbage collector, when no tensor uses it any more.
+// immediately. The garbage collector releases any other mapping when no tensor uses it any more.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

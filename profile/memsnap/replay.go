@@ -123,7 +123,7 @@ const (
 	maxGroups   = 10
 )
 
-// group returns the name of the group of block a in the grouping by.
+// group returns the name of the group to which block a belongs. The argument by is the grouping.
 func group(s *device.MemorySnapshot, a alive, by int) string {
 	name := ""
 	o := owner(s, a.owner)
@@ -175,7 +175,8 @@ type history struct {
 	oom       int
 }
 
-// timeline replays the events and reduces them to a history with at most most points.
+// timeline replays the events and reduces them to a history. The argument most is the largest
+// number of its points.
 func timeline(s *device.MemorySnapshot, most int) *history {
 	h := &history{}
 	// The first pass finds the peak, and the groups that are among the largest at some time.
