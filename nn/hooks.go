@@ -123,7 +123,7 @@ func nothing() {}
 // replace the result *y. [Base] shows an example.
 //
 // If Forward panics with a *[tensor.Error], the returned function adds the layer's name to the
-// error. Only the innermost layer that has a name does so. Functions that visit all layers of a
+// error. Only the innermost layer that has a name adds it. Functions that visit all layers of a
 // model, such as [Parameters], [To] and [Train], give the layers their names.
 func (b *Base) Enter(x, y **tensor.Tensor) func() {
 	if t := device.Tracing(); t != nil {

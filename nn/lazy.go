@@ -88,8 +88,8 @@ func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
 	}
 }
 
-// lazies holds functions that undo the work of its method fit. Each removes the parameters of one
-// layer.
+// lazies is a list of functions that undo the method fit. Each function removes the parameters of
+// one layer.
 type lazies []func()
 
 func (l lazies) undo() {

@@ -17,9 +17,9 @@ import (
 //	b_ih and b_hh [gates·hidden] if there is a bias,
 //	c0 [n, hidden] for LSTM, and w_hr [out, hidden] with a projection
 //
-// The result is a vector that concatenates three tensors: the states of all rows, [rows, out], the
-// last states, [n, out], and for LSTM the last c, [n, hidden]. The rows are sorted by step. No step
-// has more rows than the step before it.
+// The result is a vector that concatenates up to three tensors: the states of all rows, [rows,
+// out]; the last states, [n, out]; and, for LSTM only, the last c, [n, hidden]. The rows are
+// sorted by step. No step has more rows than the step before it.
 //
 // One matrix product multiplies the inputs of all steps by w_ih. Each step then multiplies the
 // state by w_hh, and runs one kernel that computes the cell. The states, and the gates after their
@@ -38,7 +38,7 @@ func (f *recurrence) Name() string { return f.cell.String() }
 // A stretch is a range of rows of one step whose previous states are in contiguous rows.
 type stretch struct {
 	at, n int // index of the first row, and number of rows
-	lo    int // number of the first row among the rows of its step
+	lo    int // position of the first row among the rows of its step
 	prev  int // index of the first row of the previous states; -1 if these are rows of h0
 }
 
@@ -70,7 +70,8 @@ func (f *recurrence) stretches() []stretch {
 }
 
 // ends returns the rows of the last states of all sequences as stretches. A stretch has the last
-// states of n sequences. The first of them is sequence lo, and its last state is in row at.
+// states of n sequences. The first of these sequences has the number lo, and its last state is in
+// row at.
 func (f *recurrence) ends() []stretch {
 	if f.reverse {
 		return []stretch{{at: 0, n: f.sizes[0]}}

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A stray is a tensor that a model holds and that is none of its parameters.
+// A stray is a tensor that a model holds, but that is not one of the model's parameters.
 type stray struct {
 	path, why string
 	t         *tensor.Tensor

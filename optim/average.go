@@ -421,8 +421,8 @@ func UpdateBN(model any, pass func() error) error {
 	return pass()
 }
 
-// capture records an update. The first update copies the values, and later ones average. When the
-// host queues a replay, it tells the device which of the two to do.
+// capture records an update. The first update copies the values, and later updates average. When
+// the host queues a replay, it tells the device whether to copy or to average.
 func (a *Averaged) capture(g *tensor.Graph) {
 	before := a.within // number of updates recorded earlier in this capture
 	if a.within++; before == 0 {

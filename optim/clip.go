@@ -46,10 +46,10 @@ func clipOptionsOf(op string, opts []ClipOption) clipOptions {
 // norm of all gradients concatenated to one vector. It returns norm, and is
 // torch.nn.utils.clip_grad_norm_. ClipGradNorm waits for the device only with [ErrorIfNonfinite].
 //
-// For 16-bit gradients the norm is computed in float32, while torch rounds it to their type. If a
-// gradient is float64, the norm is computed in float64. The result is on the device of the first
-// gradient. To save launches, small gradients are copied into one buffer and measured together. If
-// no parameter has a gradient, the norm is 0.
+// For 16-bit gradients the norm is computed in float32, while torch rounds the norm to the type
+// of the gradients. If a gradient is float64, the norm is computed in float64. The result is on
+// the device of the first gradient. To save launches, small gradients are copied into one buffer
+// and measured together. If no parameter has a gradient, the norm is 0.
 func ClipGradNorm(params []*tensor.Tensor, limit float64, opts ...ClipOption) *tensor.Tensor {
 	const op = "clip_grad_norm"
 	o := clipOptionsOf(op, opts)

@@ -77,8 +77,8 @@ func (o *Muon) StepUnless(foundInf *tensor.Tensor) {
 	}
 }
 
-// placeFor makes room for a Param after the scalars if unless is not nil. The device sets it to 1
-// if the value of unless is not 0, and to 0 otherwise.
+// placeFor returns the scalars, followed by room for one more Param if the argument unless is not
+// nil. The device sets this Param to 1 if the value of unless is not 0, and to 0 otherwise.
 func placeFor(unless *tensor.Tensor, scalars []float64) []float64 {
 	if unless == nil {
 		return scalars

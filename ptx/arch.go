@@ -55,11 +55,11 @@ func (a Arch) String() string {
 }
 
 // Target says for which generation of devices the kernel is written. The kernel may use the
-// instructions of that generation. Its text has the generation's `.target`, and the lowest
-// `.version` that supports it. A call that needs an instruction which the generation lacks is
-// reported as a problem. Target must be called first, before parameters are declared. Without a
-// call of Target, the kernel is for the lowest target that has its instructions, and this target
-// is not exact.
+// instructions of that generation. The kernel's text has the generation's `.target`, and the
+// lowest `.version` that supports it. A call that needs an instruction which the generation lacks
+// is reported as a problem. Target must be called first, before parameters are declared. Without
+// a call of Target, the kernel is for the lowest target that has its instructions, and this
+// target is not exact.
 func (b *Builder) Target(a Arch) {
 	version, ok := archVersions[a]
 	switch {

@@ -270,8 +270,8 @@ func (p Ptr) StoreVec(list ...Value) {
 // AtomicOp is a read-modify-write operation.
 type AtomicOp uint8
 
-// These are the operations. AtomicInc adds 1, and AtomicDec subtracts 1; both wrap around at the
-// operand.
+// These are the operations. AtomicInc adds 1, and wraps around from the operand to 0. AtomicDec
+// subtracts 1, and wraps around from 0 to the operand.
 const (
 	AtomicAdd AtomicOp = iota
 	AtomicMin

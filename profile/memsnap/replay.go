@@ -153,8 +153,8 @@ func owner(s *device.MemorySnapshot, i int) device.MemoryOwner {
 	return s.Owners[i]
 }
 
-// point is a point of the timeline. It stands for several events, and shows the one after which the
-// most memory was in use.
+// point is a point of the timeline. It represents several events, and shows the event after which
+// the most memory was in use.
 type point struct {
 	event    int // number of events so far
 	time     int64
