@@ -34,8 +34,8 @@ func (d *Dropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Dropout(d.P)
 }
 
-// Add returns residual + d.Forward(x). In training, a layer without hooks computes it in one
-// launch: see [tensor.Tensor.DropoutAdd].
+// Add returns residual + d.Forward(x). In training, a layer without hooks computes this sum in
+// one launch: see [tensor.Tensor.DropoutAdd].
 func (d *Dropout) Add(residual, x *tensor.Tensor) (out *tensor.Tensor) {
 	if d.hooks != nil || !d.Training() {
 		return residual.Add(d.Forward(x))

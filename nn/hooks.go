@@ -98,19 +98,19 @@ func (b *Base) RegisterForwardHook(f func(x, y *tensor.Tensor) *tensor.Tensor) (
 	return add(k, &k.forward, &forwardHook{f})
 }
 
-// RegisterFullBackwardPreHook registers f for the gradient of the layer's result. Backward calls f
-// once for each call of the layer, before it runs the layer's own backward functions. The gradient
-// is complete at that time. If f returns a tensor, it replaces the gradient.
+// RegisterFullBackwardPreHook registers f for the gradient of the layer's result. Backward calls
+// f once for each call of the layer, before it runs the layer's own backward functions. The
+// gradient is complete at that time. If f returns a tensor, this tensor replaces the gradient.
 func (b *Base) RegisterFullBackwardPreHook(f func(gradOutput *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.backPre, &preHook{f})
 }
 
-// RegisterFullBackwardHook registers f for the gradients of the layer's input and result. Backward
-// calls f once for each call of the layer, when it has computed the gradient of the input. If f
-// returns a tensor, it replaces the gradient of the input. If the input requires no gradient,
-// gradInput is nil and the value that f returns is ignored. Both gradients belong to the run of
-// Backward: s.From(g) keeps gradient g in scope s.
+// RegisterFullBackwardHook registers f for the gradients of the layer's input and result.
+// Backward calls f once for each call of the layer, when it has computed the gradient of the
+// input. If f returns a tensor, this tensor replaces the gradient of the input. If the input
+// requires no gradient, gradInput is nil and the value that f returns is ignored. Both gradients
+// belong to the run of Backward: s.From(g) keeps gradient g in scope s.
 func (b *Base) RegisterFullBackwardHook(f func(gradInput, gradOutput *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.backward, &backwardHook{f})

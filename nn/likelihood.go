@@ -35,9 +35,9 @@ var (
 // given means. With LogInput, x holds the logarithms of the means, and the loss is e^x - y·x.
 // Without LogInput, x holds the means, and the loss is x - y·log(x + Eps). The loss omits the
 // term log y!. With Full, the loss includes Stirling's approximation of this term, y·log y - y +
-// ½·log 2πy, for counts y > 1. For smaller counts the approximation adds nothing to the gradient,
-// while torch's gradient is NaN for counts of 0 and less. [NewPoissonNLLLoss] has torch's
-// defaults.
+// ½·log 2πy, for counts y > 1. For smaller counts the approximation adds nothing to the
+// gradient, while torch's gradient is NaN for counts of 0 and less. [NewPoissonNLLLoss] has
+// torch's defaults.
 type PoissonNLLLoss struct {
 	LogInput  bool    // x holds the logarithms of the means instead of the means
 	Full      bool    // adds Stirling's approximation of log y!

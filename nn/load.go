@@ -65,12 +65,12 @@ type entry struct {
 	x    *tensor.Tensor
 }
 
-// LoadStateDict copies each tensor of sd into the model's parameter or buffer of the same name. It
-// copies from any device and converts types as [tensor.Tensor.Copy] does. The model's tensors
+// LoadStateDict copies each tensor of sd into the model's parameter or buffer of the same name.
+// It copies from any device and converts types as [tensor.Tensor.Copy] does. The model's tensors
 // remain the same objects and keep their device and type, so existing optimizers remain valid. If
 // names or shapes differ, it writes nothing and returns a *[StateError]. If a device fails while
-// values are copied, it returns the device's error. In that case some values have been copied. It
-// panics with an *[Error] if [Parameters] does.
+// values are copied, it returns the device's error. In that case some values have been copied.
+// LoadStateDict panics with an *[Error] if [Parameters] does.
 //
 // The parameters of lazy layers, such as [NewLazyLinear]'s, are made with the shapes in the dict.
 //
@@ -123,9 +123,9 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 	})
 }
 
-// match finds the tensor of sd for each tensor of a model. params are the model's tensors, and tied
-// maps second names to first names. match returns the model's tensors in order, and a map from each
-// to its tensor of sd. It records in e what does not fit.
+// match finds the tensor of sd for each tensor of a model. params are the model's tensors, and
+// tied maps second names to first names. match returns the model's tensors in order, and a map
+// from each model tensor to its tensor of sd. It records in e what does not fit.
 func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor, e *StateError) (order []*tensor.Tensor, from map[*tensor.Tensor]*tensor.Tensor) {
 	// own maps names to the model's tensors; a tensor may have several names.
 	own := map[string]*tensor.Tensor{}

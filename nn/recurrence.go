@@ -176,8 +176,8 @@ func (f *recurrence) inputBias(o recurrenceIn) *tensor.Tensor {
 	return tensor.Cat(0, o.bih.Narrow(0, 0, h).Add(o.bhh.Narrow(0, 0, h)), o.bih.Narrow(0, h, f.hidden))
 }
 
-// stateBias returns the block of b_hh that a GRU adds to the new gate's product with the state, or
-// nil if there is no bias.
+// stateBias returns the block of b_hh that a GRU adds to the new gate's product with the state.
+// For other cells, and without biases, it returns nil.
 func (f *recurrence) stateBias(o recurrenceIn) *tensor.Tensor {
 	if f.cell != gruCell || !f.bias {
 		return nil

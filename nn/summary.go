@@ -51,7 +51,8 @@ type LayerInfo struct {
 //
 // Summary sees outputs through hooks on the layers and the model. So a layer has to embed [Base]
 // and begin Forward with Enter, as all layers of this package with one input do. If a slice of
-// interfaces holds a layer by value (nn.ReLU{}), it holds a pointer to the layer during the call.
+// interfaces holds a layer by value (nn.ReLU{}), the slice holds a pointer to the layer during
+// the call.
 func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 	o := &Overview{}
 	requireUsable("summary", inputs...)

@@ -187,9 +187,9 @@ func (w *visitor) enter(v reflect.Value) bool {
 	return !seen
 }
 
-// refuseStrays panics if a tensor of the model requires a gradient and is not one of its
-// parameters, because it would not be trained. A freed tensor, or a tensor of a closed scope, is
-// left over from a step and is no error.
+// refuseStrays panics if a tensor of the model requires a gradient and is not one of the model's
+// parameters. Such a tensor would not be trained. A freed tensor, or a tensor of a closed scope,
+// is left over from a step and is no error.
 func (w *visitor) refuseStrays() {
 	if len(w.strays) == 0 || w.quick {
 		return

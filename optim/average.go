@@ -130,7 +130,7 @@ func (a *Averaged) Update() {
 }
 
 // update does the work of Update outside of captures. It sets *began just before it changes the
-// first average. If it fails before that, it can be repeated.
+// first average. If update fails before that, the caller can repeat it.
 func (a *Averaged) update(began *bool) {
 	copied, averaged := map[pairing]*launch{}, map[pairing]*launch{}
 	var order []*launch

@@ -67,9 +67,9 @@ func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	return o.measured(op, params, nil)
 }
 
-// measured computes the norm, passes it to use unless use is nil, and returns it. The norm belongs
-// to the scope in the options. Without such a scope, it belongs to the scope of a capture if there
-// is one, or else to the innermost scope of the gradients.
+// measured computes and returns the norm. It passes the norm to the function use, unless use is
+// nil. The norm belongs to the scope in the options. Without such a scope, it belongs to the
+// scope of a capture if there is one, or else to the innermost scope of the gradients.
 func (o *clipOptions) measured(op string, params []*tensor.Tensor, use func(s *tensor.Scope, tensors []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
 	var tensors, grads []*tensor.Tensor
 	for _, p := range params {

@@ -201,8 +201,8 @@ func TestEveryStepIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// Step of LBFGS calls its closure and changes the parameters many times. If it fails, it undoes all
-// of these changes.
+// Step of LBFGS calls its closure and changes the parameters many times. If Step fails, it undoes
+// all of these changes.
 func TestLBFGSStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	for _, search := range []string{"", "strong_wolfe"} {

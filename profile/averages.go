@@ -156,7 +156,7 @@ func (r *record) averages(g grouping) *Averages {
 	return a
 }
 
-// key returns the name under which spans like p are summed up. It is the same in all steps.
+// key returns the name under which spans like p are summed up. The name is the same in all steps.
 func (p *span) key() string {
 	if p.kind == device.SpanUser && strings.HasPrefix(p.name, "ProfilerStep#") {
 		return "ProfilerStep*"

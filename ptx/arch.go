@@ -109,8 +109,8 @@ func (b *Builder) require(op string) {
 }
 
 // GrowRegisters requests registers from the multiprocessor: afterwards each thread has n. The
-// number must be a multiple of 8 from 24 to 256. The four warps of a warpgroup must call it
-// together. It needs PTX 8.0 and an exact target from [SM90a] on.
+// number must be a multiple of 8 from 24 to 256. The four warps of a warpgroup must call
+// GrowRegisters together. The instruction needs PTX 8.0 and an exact target from [SM90a] on.
 func (b *Builder) GrowRegisters(n int) { b.setRegisters("inc", n) }
 
 // ShrinkRegisters gives registers back: afterwards each thread has n. The rules of
