@@ -295,7 +295,7 @@ type visitor struct {
 	names map[string]*tensor.Tensor
 
 	strays   []stray
-	waiting  **lazy // result of method waiting of the last lazy layer
+	waiting  **lazy // result of the method waiting of the last lazy layer
 	searched map[place]struct{}
 	steps    []step // path from the layer to the value that is being searched
 }

@@ -25,7 +25,7 @@ type Averaged struct {
 	buffers bool
 	decay   float64
 	plain   bool // whether all updates have the same weight
-	swapped bool // whether With is running, so that the averages are in the model
+	swapped bool // whether the method With is running, so that the averages are in the model
 	turn    tensor.Exclusive
 	within  int64 // number of updates recorded so far in the current capture
 }

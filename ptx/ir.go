@@ -69,7 +69,7 @@ type node struct {
 	latch  *region
 	target *node
 	label  int
-	live   bool // the pass removeDead has found that the node is needed
+	live   bool // whether the pass removeDead has found that the node is needed
 	owner  *node
 }
 

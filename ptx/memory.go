@@ -25,7 +25,7 @@ type Ptr struct {
 	offset int64 // distance in bytes from the base
 	elem   Type
 	space  Space
-	symbol string // name of a parameter or array, as base of the address
+	symbol string // name of the parameter or array that is the base of the address
 	hint   string
 }
 
