@@ -46,8 +46,8 @@ func TestCTCEdges(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// PyTorch's documentation forbids a target that is the blank, but its formula has a value for it.
-// The test expects that value.
+// PyTorch's documentation forbids targets that contain the blank. The formula of the loss still
+// has a value for such targets, and the test expects this value.
 func TestCTCBlankTargets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F64).From([]float64{0, 1, 1, 0, 0.5, 0, 0, 0.25}).Reshape(4, 2).LogSoftmax(-1)

@@ -34,8 +34,8 @@ func (d *Dropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Dropout(d.P)
 }
 
-// Add returns residual + d.Forward(x). In training, a layer without hooks computes it in one
-// launch: see [tensor.Tensor.DropoutAdd].
+// Add returns residual + d.Forward(x). In training, a layer without hooks computes this sum in
+// one launch: see [tensor.Tensor.DropoutAdd].
 func (d *Dropout) Add(residual, x *tensor.Tensor) (out *tensor.Tensor) {
 	if d.hooks != nil || !d.Training() {
 		return residual.Add(d.Forward(x))
@@ -137,9 +137,9 @@ func (d *Dropout3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Dropout3d(d.P)
 }
 
-// AlphaDropout replaces elements with probability P in training by the lowest value of selu, and
-// then rescales all elements. Inputs with mean 0 and variance 1 give results with mean 0 and
-// variance 1: see [tensor.Tensor.AlphaDropout].
+// AlphaDropout is active in training. It replaces each element, with probability P, by the lowest
+// value of selu, and then rescales all elements. Inputs with mean 0 and variance 1 give results
+// with mean 0 and variance 1: see [tensor.Tensor.AlphaDropout].
 type AlphaDropout struct {
 	Base
 	P float64

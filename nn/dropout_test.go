@@ -41,7 +41,7 @@ func TestDropoutLayers(t *testing.T) {
 }
 
 // The result of d.Add(r, x) equals r + d.Forward(x), in training, in evaluation and with hooks.
-// Both ways call the hooks.
+// Both Add and Forward call the hooks.
 func TestDropoutAdd(t *testing.T) {
 	seen := 0
 	hooked := nn.NewDropout(0.4)

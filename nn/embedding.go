@@ -28,7 +28,8 @@ type Table struct {
 	// it uses down to this norm, in place.
 	MaxNorm  float64
 	NormType float64 // the p of the p-norm that MaxNorm limits; 0 means 2
-	// divides a row's gradient by the number of times that the batch looks it up
+	// ScaleGradByFreq divides the gradient of a row by the number of times that the batch looks
+	// up the row.
 	ScaleGradByFreq bool
 }
 
@@ -139,9 +140,9 @@ type BagMode uint8
 const (
 	BagMean BagMode = iota // torch's default
 	BagSum
-	// BagMax takes the maximum. Its gradient goes to the first of equal elements. NaN counts as the
-	// greatest value at any position, while in torch it does so only as the first element of its
-	// bag.
+	// BagMax takes the maximum. Its gradient goes to the first of equal elements. NaN counts as
+	// the greatest value at any position. In torch it counts as the greatest only if it is the
+	// first element of its bag.
 	BagMax
 )
 

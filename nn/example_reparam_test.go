@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The linear layer belongs to the discriminator of a GAN. With spectral normalisation it lengthens
-// no vector.
+// The linear layer belongs to the discriminator of a GAN. Spectral normalisation ensures that the
+// layer lengthens no vector.
 func ExampleNewSpectralNorm() {
 	l := nn.NewLinear(2, 2, nn.NoBias())
 	initial.Eye(l.Weight)

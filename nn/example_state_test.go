@@ -72,7 +72,8 @@ func ExampleSkipInit() {
 }
 
 // Loose loads only the tensors whose names are in both the model and the dict. This helps if the
-// model has another head. Report lists the names that are in only one of the two.
+// head of the model differs from the head in the dict. Report lists the names that are in only
+// one of the two.
 func ExampleLoose() {
 	type net struct{ Body, Head *nn.Linear }
 	type renamed struct{ Body, Classifier *nn.Linear }

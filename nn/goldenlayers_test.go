@@ -56,8 +56,8 @@ func tableOf(a golden.Args, w *tt) (t nn.Table) {
 }
 
 // absoluteTerms returns golden.Rule's error terms for embeddings and bags. These are the results
-// and gradients for the absolute values of all operands. The other ops of this file add nothing up,
-// so they have no error terms.
+// and gradients for the absolute values of all operands. The other ops of this file compute no
+// sums, so they have no error terms.
 func absoluteTerms(c golden.Case) (out []float64, grads [][]float64) {
 	grads = make([][]float64, len(c.In))
 	if c.Op != "embedding_layer" && (c.Op != "embedding_bag" || c.Args.Text("mode") == "max") || c.Out[0].Seed == nil {

@@ -19,10 +19,10 @@ import (
 // model to inputs and masks.
 type goldenModel func(a golden.Args, opts ...nn.Option) (m any, forward func(x, masks []*tt) []*tt)
 
-// goldenModelCase compares the results of a case, concatenated to one vector, and the gradients of
-// inputs and parameters with PyTorch's float64 values. The tolerance is 1e-5·max(1, |value|) in
-// float32, and 1e-13·max(1, |value|) in float64. It returns the largest difference as a multiple of
-// the tolerance.
+// goldenModelCase compares the results of a case, concatenated to one vector, and the gradients
+// of inputs and parameters with PyTorch's float64 values. The tolerance is 1e-5·max(1, |value|)
+// in float32, and 1e-13·max(1, |value|) in float64. goldenModelCase returns the largest
+// difference as a multiple of the tolerance.
 func goldenModelCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Type, build goldenModel) (worst float64) {
 	where := fmt.Sprintf("%s %s %v on %s", c.Op, c.Name, ty, dev.Name())
 	hold := func(what string, got []float64, want golden.Tensor) {

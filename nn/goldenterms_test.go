@@ -81,8 +81,8 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 		cos := x[0].Mul(x[1]).Abs().Sum(-1).Div(n) // a sum of products
 		by := func(v, other *tt) *tt {
 			first, second := other.Abs().Div(n.Unsqueeze(-1)), cos.Div(length(v)).Unsqueeze(-1).Mul(v.Abs())
-			// A summand counts once for each rounded sum in it. The first has one such sum, n. The
-			// second has three: cos, its divisor n, and the length of v.
+			// The factors 2 and 3 account for the rounded sums in a summand. The first summand
+			// contains n. The second contains cos, n as the divisor of cos, and the length of v.
 			return first.MulScalar(2).Add(second.MulScalar(3))
 		}
 		return sums{loss: cos.AddScalar(max(1, math.Abs(a.Float("margin")))), grads: map[int]*tt{0: by(x[0], x[1]), 1: by(x[1], x[0])}, dim: -1}
@@ -212,8 +212,8 @@ func tripletSums(a golden.Args, x []*tt) sums {
 	return s
 }
 
-// goldenTerms returns the error terms of a case's results and gradients, or nil if the case adds
-// nothing up.
+// goldenTerms returns the error terms of a case's results and gradients, or nil if the case
+// computes no sums.
 func goldenTerms(c golden.Case) (out []float64, grads [][]float64) {
 	grads = make([][]float64, len(c.In))
 	f := lossSums[c.Op]

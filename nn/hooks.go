@@ -98,19 +98,19 @@ func (b *Base) RegisterForwardHook(f func(x, y *tensor.Tensor) *tensor.Tensor) (
 	return add(k, &k.forward, &forwardHook{f})
 }
 
-// RegisterFullBackwardPreHook registers f for the gradient of the layer's result. Backward calls f
-// once for each call of the layer, before it runs the layer's own backward functions. The gradient
-// is complete at that time. If f returns a tensor, it replaces the gradient.
+// RegisterFullBackwardPreHook registers f for the gradient of the layer's result. Backward calls
+// f once for each call of the layer, before it runs the layer's own backward functions. The
+// gradient is complete at that time. If f returns a tensor, this tensor replaces the gradient.
 func (b *Base) RegisterFullBackwardPreHook(f func(gradOutput *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.backPre, &preHook{f})
 }
 
-// RegisterFullBackwardHook registers f for the gradients of the layer's input and result. Backward
-// calls f once for each call of the layer, when it has computed the gradient of the input. If f
-// returns a tensor, it replaces the gradient of the input. If the input requires no gradient,
-// gradInput is nil and the value that f returns is ignored. Both gradients belong to the run of
-// Backward: s.From(g) keeps gradient g in scope s.
+// RegisterFullBackwardHook registers f for the gradients of the layer's input and result.
+// Backward calls f once for each call of the layer, when it has computed the gradient of the
+// input. If f returns a tensor, this tensor replaces the gradient of the input. If the input
+// requires no gradient, gradInput is nil and the value that f returns is ignored. Both gradients
+// belong to the run of Backward: s.From(g) keeps gradient g in scope s.
 func (b *Base) RegisterFullBackwardHook(f func(gradInput, gradOutput *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.backward, &backwardHook{f})
@@ -123,7 +123,7 @@ func nothing() {}
 // replace the result *y. [Base] shows an example.
 //
 // If Forward panics with a *[tensor.Error], the returned function adds the layer's name to the
-// error. Only the innermost layer that has a name does so. Functions that visit all layers of a
+// error. Only the innermost layer that has a name adds it. Functions that visit all layers of a
 // model, such as [Parameters], [To] and [Train], give the layers their names.
 func (b *Base) Enter(x, y **tensor.Tensor) func() {
 	if t := device.Tracing(); t != nil {
@@ -193,7 +193,7 @@ type backCall struct {
 	input bool // true if a second hookOp receives the gradient of the input
 
 	mu sync.Mutex
-	// grads maps each run of Backward in progress, by its scope, to the gradient of the result.
+	// grads maps the scope of each run of Backward in progress to the gradient of the result.
 	grads map[*tensor.Scope]*tensor.Tensor
 }
 

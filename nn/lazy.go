@@ -55,8 +55,8 @@ func isLazy(m any) (found bool) {
 // ignoreLazy is for a visitor that skips layers without parameters.
 func ignoreLazy(string, lazyLayer) {}
 
-// notYet returns the error for a caller that needs the parameters of the layer v, which does not
-// have them yet. path is the layer's path in the model.
+// notYet returns the error for a caller that needs the parameters of the layer v before they
+// exist. path is the layer's path in the model.
 func notYet(path string, v reflect.Value) *Error {
 	return wrong(path, fmt.Sprintf("this Lazy%s has no parameters yet, as their shapes are those of its first input; call the model once before, or load a state dict", typeName(v.Type())))
 }
@@ -88,8 +88,8 @@ func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
 	}
 }
 
-// lazies holds functions that undo the work of its method fit. Each removes the parameters of one
-// layer.
+// lazies is a list of functions that undo the method fit. Each function removes the parameters of
+// one layer.
 type lazies []func()
 
 func (l lazies) undo() {

@@ -31,12 +31,13 @@ var (
 			g3.Scale(0.5).Div(variance).Sub(g3.Scale(0.5).Div(variance).Mul(distance.Mul(distance).Div(variance)))}})
 )
 
-// PoissonNLLLoss is the negative log likelihood of counts y under Poisson distributions with given
-// means. With LogInput, x holds the logarithms of the means, and the loss is e^x - y·x. Without it,
-// x holds the means, and the loss is x - y·log(x + Eps). The loss omits the term log y!. With Full,
-// it includes Stirling's approximation of this term, y·log y - y + ½·log 2πy, for counts y > 1. For
-// smaller counts the approximation adds nothing to the gradient, while torch's gradient is NaN for
-// counts of 0 and less. [NewPoissonNLLLoss] has torch's defaults.
+// PoissonNLLLoss is the negative log likelihood of counts y under Poisson distributions with
+// given means. With LogInput, x holds the logarithms of the means, and the loss is e^x - y·x.
+// Without LogInput, x holds the means, and the loss is x - y·log(x + Eps). The loss omits the
+// term log y!. With Full, the loss includes Stirling's approximation of this term, y·log y - y +
+// ½·log 2πy, for counts y > 1. For smaller counts the approximation adds nothing to the
+// gradient, while torch's gradient is NaN for counts of 0 and less. [NewPoissonNLLLoss] has
+// torch's defaults.
 type PoissonNLLLoss struct {
 	LogInput  bool    // x holds the logarithms of the means instead of the means
 	Full      bool    // adds Stirling's approximation of log y!

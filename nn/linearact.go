@@ -22,7 +22,7 @@ func activated(layers []Module) (l *Linear, act func(*tensor.Tensor) *tensor.Ten
 }
 
 // An activator is an activation that the launch of a linear layer can apply. A user's struct that
-// embeds an activation has its methods too, but passesOn excludes such structs.
+// embeds an activation has the activation's methods too, but passesOn excludes such structs.
 type activator interface {
 	activation() (act func(*tensor.Tensor) *tensor.Tensor, hooked bool)
 }

@@ -38,7 +38,7 @@ func Loose() LoadOption { return func(o *loadOptions) { o.loose = true } }
 // [safetensors.Open]: https://pkg.go.dev/github.com/flambeau-go/flambeau/safetensors#Open
 func Assign() LoadOption { return func(o *loadOptions) { o.assign = true } }
 
-// Report makes LoadStateDict list in r which tensors do not fit, also if the load succeeds. torch
+// Report makes LoadStateDict list in r which tensors do not fit, even if the load succeeds. torch
 // returns such lists as missing_keys and unexpected_keys.
 func Report(r *StateError) LoadOption { return func(o *loadOptions) { o.report = r } }
 
@@ -65,12 +65,12 @@ type entry struct {
 	x    *tensor.Tensor
 }
 
-// LoadStateDict copies each tensor of sd into the model's parameter or buffer of the same name. It
-// copies from any device and converts types as [tensor.Tensor.Copy] does. The model's tensors
+// LoadStateDict copies each tensor of sd into the model's parameter or buffer of the same name.
+// It copies from any device and converts types as [tensor.Tensor.Copy] does. The model's tensors
 // remain the same objects and keep their device and type, so existing optimizers remain valid. If
 // names or shapes differ, it writes nothing and returns a *[StateError]. If a device fails while
-// values are copied, it returns the device's error. In that case some values have been copied. It
-// panics with an *[Error] if [Parameters] does.
+// values are copied, it returns the device's error. In that case some values have been copied.
+// LoadStateDict panics with an *[Error] if [Parameters] does.
 //
 // The parameters of lazy layers, such as [NewLazyLinear]'s, are made with the shapes in the dict.
 //
@@ -83,9 +83,10 @@ type entry struct {
 // dict needs only one of them, which is all that safetensors files contain. Optional buffers may be
 // missing too, such as num_batches_tracked of batch normalisation, which older files lack.
 //
-// The names that a [Tied] layer returns count as further names of its tensors. A name in the dict
-// that the model lacks counts too, if its tensor shares memory with a tensor whose name the model
-// has. If the dict has one tensor of the model under several names, the values must be equal.
+// The names that a [Tied] layer returns count as further names of its tensors. So does a name
+// that only the dict has, if its tensor shares memory with a tensor of the dict whose name the
+// model has. If the dict has one tensor of the model under several names, the values must be
+// equal.
 func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) error {
 	var o loadOptions
 	for _, f := range opts {
@@ -122,9 +123,9 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 	})
 }
 
-// match finds the tensor of sd for each tensor of a model. params are the model's tensors, and tied
-// maps second names to first names. match returns the model's tensors in order, and a map from each
-// to its tensor of sd. It records in e what does not fit.
+// match finds the tensor of sd for each tensor of a model. params are the model's tensors, and
+// tied maps second names to first names. match returns the model's tensors in order, and a map
+// from each model tensor to its tensor of sd. It records in e what does not fit.
 func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor, e *StateError) (order []*tensor.Tensor, from map[*tensor.Tensor]*tensor.Tensor) {
 	// own maps names to the model's tensors; a tensor may have several names.
 	own := map[string]*tensor.Tensor{}
@@ -186,7 +187,7 @@ func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor,
 	return order, from
 }
 
-// fill copies the values of y, a tensor of the dict, to p, a tensor of the model, or shares y's
+// fill copies the values of the dict's tensor y to the model's tensor p, or makes p share y's
 // memory. The storages in shared are already in use by other tensors of the model.
 func (o *loadOptions) fill(p, y *tensor.Tensor, shared map[tensor.Storage]bool) {
 	dev := p.Device()

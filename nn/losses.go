@@ -111,9 +111,9 @@ func MSE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("mse_loss", mseOp.Apply(paired("mse_loss", x, y)), r)
 }
 
-// The following types are the losses with torch's options, as values that a model or a table can
-// hold. Their zero values have torch's defaults, except for the fields Beta and Delta. torch's
-// default for these two is 1, while a field of 0 is an error.
+// The following types are the losses with torch's options. A model or a table can hold them as
+// values. Their zero values have torch's defaults, except for the fields Beta and Delta. torch's
+// default for Beta and Delta is 1. Here a Beta or Delta of 0 is an error.
 
 // MSELoss is [MSE]. Weight, with the shape of the losses, multiplies them. The mean then divides by
 // the sum of the weights.

@@ -157,10 +157,11 @@ func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 // defaults.
 type MultiLabelMarginLoss struct{ Reduction Reduction }
 
-// Forward returns the loss for scores [n, classes] or [classes]. target is int64 with the shape of
-// the scores. Each row of target lists the right classes, and ends at the first -1. A score and a
-// target of rank 0 stand for one class. A target that is not a class is an index error. A GPU
-// reports the error at the next wait. Forward needs memory for n·classes² elements.
+// Forward returns the loss for scores [n, classes] or [classes]. target is int64 with the shape
+// of the scores. Each row of target lists the right classes, and ends at the first -1. A score
+// and a target of rank 0 count as vectors of one element. A target that is not a class is an
+// index error. A GPU reports the error at the next wait. Forward needs memory for n·classes²
+// elements.
 func (l MultiLabelMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multilabel_margin_loss"
 	requireUsable(op, x, target)

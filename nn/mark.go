@@ -155,8 +155,8 @@ func unmarked(l Module) bool {
 	return ok && !planOf(t.Elem()).byValue && atomic.LoadUint32(&b.base().known) == 0
 }
 
-// markAll marks the layers of a chain that have no mark yet. If their structure has a mistake, it
-// marks only the chain itself. Functions such as Parameters report the mistake.
+// markAll marks the layers of a chain that have no mark yet. If their structure has a mistake,
+// markAll marks only the chain itself. Functions such as Parameters report the mistake.
 func (s *Sequential) markAll() {
 	defer func() {
 		if r := recover(); r != nil {

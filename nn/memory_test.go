@@ -103,8 +103,8 @@ func layersThatKeep(in nn.Option) map[string]struct {
 	return all
 }
 
-// In whatever scope a layer is called, Forward leaves in memory only the tensors that the layer's
-// gradient needs. The device has as many bytes in use as after a call in a separate scope.
+// Forward leaves in memory only the tensors that the layer's gradient needs, whatever the scope
+// of the call. The device has as many bytes in use as after a call in a separate scope.
 func TestLayersFreeWhatTheyMake(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=1GiB")
 	if err != nil {

@@ -205,8 +205,8 @@ func planOf(t reflect.Type) *fieldPlan {
 
 const notExported = "the field is not exported, so its parameters cannot be found; export it or tag it nn:\"-\""
 
-// mayHold reports whether t is an interface type, or a list or map of one. Its values may hold
-// layers.
+// mayHold reports whether t is an interface type, or a list or map of one. Values of such a type
+// may hold layers.
 func mayHold(t reflect.Type) bool {
 	for t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map {
 		t = t.Elem()
@@ -295,7 +295,7 @@ type visitor struct {
 	names map[string]*tensor.Tensor
 
 	strays   []stray
-	waiting  **lazy // result of method waiting of the last lazy layer
+	waiting  **lazy // result of the method waiting of the last lazy layer
 	searched map[place]struct{}
 	steps    []step // path from the layer to the value that is being searched
 }

@@ -20,10 +20,10 @@ type Option struct {
 	apply func(*layerOptions)
 }
 
-// Sizes is the type of an argument for the sizes of a window. A number, such as 3, is the size for
-// all dimensions. A slice, such as []int{3, 5}, has a size for each dimension. A norm's argument of
-// this type is the shape over which it normalises, where a number stands for the last dimension
-// alone.
+// Sizes is the type of an argument for the sizes of a window. A number, such as 3, is the size
+// for all dimensions. A slice, such as []int{3, 5}, has a size for each dimension. For a norm,
+// the argument is the shape over which it normalises, and a number is the size of the last
+// dimension alone.
 type Sizes interface{ int | []int }
 
 func sizes[S Sizes](s S) []int {

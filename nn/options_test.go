@@ -50,7 +50,7 @@ func TestWindowOptions(t *testing.T) {
 	if dims := nn.NewConv2d(4, 6, both, nn.Groups(2)).Weight.Shape().Slice(); !slices.Equal(dims, []int{6, 2, 3, 5}) {
 		t.Error(dims)
 	}
-	both[0] = 7 // the layer has its own copy of both
+	both[0] = 7 // the layer has its own copy of the slice both
 	tensor.Do(func(s *tensor.Scope) {
 		y := nn.NewConv2d(3, 64, 3, nn.Stride(2), nn.Padding(1)).Forward(s.Ones(1, 3, 8, 8))
 		if dims := nn.NewMaxPool2d(2, nn.Stride(2), nn.CeilMode()).Forward(y).Shape().Slice(); !slices.Equal(dims, []int{1, 64, 2, 2}) {

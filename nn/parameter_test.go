@@ -44,8 +44,8 @@ func TestParameter(t *testing.T) {
 	}
 }
 
-// positions is a layer that adds position embeddings to its input. The field position is the table
-// of embeddings. Forward makes the row numbers on the device of x.
+// positions is a layer that adds position embeddings to its input. The field Table holds the
+// embeddings. Forward makes the row numbers on the device of x.
 type positions struct {
 	nn.Base
 	Table *tensor.Tensor `nn:"table"`

@@ -23,8 +23,8 @@ import (
 // own code uses the Weight of a layer without Forward, quantise the other parts of the model
 // instead.
 //
-// The model no longer refers to the float weights. They are freed by the garbage collector if they
-// belong to the root scope, and otherwise with their scope ([In]).
+// The model no longer refers to the float weights. Weights that belong to the root scope are
+// freed by the garbage collector. Weights of another scope ([In]) are freed with that scope.
 //
 // A state dict has the name "weight_scale" in addition to "weight" and "bias". So the state dict of
 // a quantised model fits only a model that was quantised too. [To] moves quantised layers. [Clone]

@@ -17,9 +17,9 @@ import (
 //	b_ih and b_hh [gates·hidden] if there is a bias,
 //	c0 [n, hidden] for LSTM, and w_hr [out, hidden] with a projection
 //
-// The result is a vector that concatenates three tensors: the states of all rows, [rows, out], the
-// last states, [n, out], and for LSTM the last c, [n, hidden]. The rows are sorted by step. No step
-// has more rows than the step before it.
+// The result is a vector that concatenates up to three tensors: the states of all rows, [rows,
+// out]; the last states, [n, out]; and, for LSTM only, the last c, [n, hidden]. The rows are
+// sorted by step. No step has more rows than the step before it.
 //
 // One matrix product multiplies the inputs of all steps by w_ih. Each step then multiplies the
 // state by w_hh, and runs one kernel that computes the cell. The states, and the gates after their
@@ -38,7 +38,7 @@ func (f *recurrence) Name() string { return f.cell.String() }
 // A stretch is a range of rows of one step whose previous states are in contiguous rows.
 type stretch struct {
 	at, n int // index of the first row, and number of rows
-	lo    int // number of the first row among the rows of its step
+	lo    int // position of the first row among the rows of its step
 	prev  int // index of the first row of the previous states; -1 if these are rows of h0
 }
 
@@ -70,7 +70,8 @@ func (f *recurrence) stretches() []stretch {
 }
 
 // ends returns the rows of the last states of all sequences as stretches. A stretch has the last
-// states of n sequences. The first of them is sequence lo, and its last state is in row at.
+// states of n sequences. The first of these sequences has the number lo, and its last state is in
+// row at.
 func (f *recurrence) ends() []stretch {
 	if f.reverse {
 		return []stretch{{at: 0, n: f.sizes[0]}}
@@ -175,8 +176,8 @@ func (f *recurrence) inputBias(o recurrenceIn) *tensor.Tensor {
 	return tensor.Cat(0, o.bih.Narrow(0, 0, h).Add(o.bhh.Narrow(0, 0, h)), o.bih.Narrow(0, h, f.hidden))
 }
 
-// stateBias returns the block of b_hh that a GRU adds to the new gate's product with the state, or
-// nil if there is no bias.
+// stateBias returns the block of b_hh that a GRU adds to the new gate's product with the state.
+// For other cells, and without biases, it returns nil.
 func (f *recurrence) stateBias(o recurrenceIn) *tensor.Tensor {
 	if f.cell != gruCell || !f.bias {
 		return nil
@@ -230,7 +231,9 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 		*to = append(*to, t)
 		return func(v []device.View) device.View { return v[at] }
 	}
-	var states, inner, q *tensor.Tensor // for LSTM: c and the factor of w_hr; for GRU: q
+	// states is c, and inner is the factor of w_hr. q is the new gate's product with the state, plus
+	// the bias.
+	var states, inner, q *tensor.Tensor // states and inner are for LSTM, and q is for GRU
 	if f.cell == lstmCell {
 		if states = lastC; keep {
 			states = m.Empty(rows, hidden)

@@ -160,8 +160,8 @@ func (m *SpectralNorm[L]) Weight(s *tensor.Scope) (w *tensor.Tensor) {
 		if m.U == nil {
 			w = o.Normalize(2, 0, m.Eps)
 		} else {
-			// U and V are cloned because Backward needs their present values, and another call may
-			// change them before.
+			// U and V are cloned because Backward needs their present values, and another call
+			// may change them before Backward runs.
 			w = o.Div(m.U.In(c).Clone().Dot(m.matrix(o).MatMul(m.V.In(c).Clone())))
 		}
 		c.Close(w)

@@ -52,8 +52,8 @@ func NewFold[K Sizes](height, width int, kernel K, opts ...Option) *Fold {
 	return &Fold{Height: height, Width: width, Options: windows("Fold", kernel, opts)}
 }
 
-// Forward maps columns [n, channels·size of a window, number of windows] to images. Both may omit
-// n.
+// Forward maps columns [n, channels·size of a window, number of windows] to images. The columns
+// and the images may omit n.
 func (l *Fold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return x.Fold(l.Height, l.Width, l.Options)

@@ -27,10 +27,11 @@ func statesOf(m any, lazy func(string, lazyLayer)) []Param {
 }
 
 // StateDict returns the parameters and buffers of a model by name, as torch's state_dict. The
-// tensors are detached and share the model's memory, so training changes them. For a copy that
-// keeps its values call StateDict([Clone](m)). A tensor in several places appears under each of its
-// names. Transient buffers are left out. [To] and [Cast] give the model new memory, while an
-// earlier state dict keeps the old memory. StateDict panics with an *[Error] if [Parameters] does.
+// tensors are detached and share the model's memory, so training changes them. To get a copy that
+// keeps its values, call StateDict([Clone](m)). A tensor in several places appears under each of
+// its names. Transient buffers are left out. [To] and [Cast] give the model new memory, while an
+// earlier state dict keeps the old memory. StateDict panics with an *[Error] if [Parameters]
+// does.
 func StateDict(m any) map[string]*tensor.Tensor {
 	sd := map[string]*tensor.Tensor{}
 	handles := map[*tensor.Tensor]*tensor.Tensor{}

@@ -168,7 +168,7 @@ func TestLoadStateDictErrors(t *testing.T) {
 		if !slices.Equal(to.Table.Bias.Floats(), from.Table.Bias.Floats()) {
 			t.Error("nothing was loaded")
 		}
-		// Loose still refuses other shapes.
+		// Loose still refuses tensors whose shapes differ.
 		to = newTied(s)
 		freed := s.Ones(3)
 		freed.Free()

@@ -51,7 +51,8 @@ type LayerInfo struct {
 //
 // Summary sees outputs through hooks on the layers and the model. So a layer has to embed [Base]
 // and begin Forward with Enter, as all layers of this package with one input do. If a slice of
-// interfaces holds a layer by value (nn.ReLU{}), it holds a pointer to the layer during the call.
+// interfaces holds a layer by value (nn.ReLU{}), the slice holds a pointer to the layer during
+// the call.
 func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 	o := &Overview{}
 	requireUsable("summary", inputs...)
@@ -187,8 +188,8 @@ func baseOf(v reflect.Value) *Base {
 	return nil
 }
 
-// watch puts a layer into evaluation mode and calls f with each result of its Forward. The returned
-// function undo reverses both.
+// watch puts a layer into evaluation mode and calls f with each result of its Forward. The
+// returned function undo restores the mode and ends the calls of f.
 func (b *Base) watch(f func(y *tensor.Tensor)) (undo func()) {
 	before := *b
 	b.evaluating = true
@@ -222,7 +223,8 @@ func keepBuffers(c *tensor.Scope, m any) (restore func()) {
 	}
 }
 
-// callForward calls m.Forward with the tensors in, and returns those results that are tensors.
+// callForward calls m.Forward with the tensors of the list in. It returns those results that are
+// tensors.
 func callForward(m any, in []*tensor.Tensor) (out []*tensor.Tensor) {
 	f := reflect.ValueOf(m).MethodByName("Forward")
 	if !f.IsValid() {

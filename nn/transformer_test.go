@@ -100,8 +100,8 @@ func TestCausalWithPadding(t *testing.T) {
 	}, tensor.Seed(4))
 }
 
-// The result of a query that attends to no key is the bias of the output projection, with finite
-// gradients, both with and without NeedWeights.
+// If a query attends to no key, its result is the bias of the output projection, and the
+// gradients are finite. This holds with and without NeedWeights.
 func TestNothingToAttendTo(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{}, nn.In(s))

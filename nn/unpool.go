@@ -5,49 +5,49 @@ import "github.com/flambeau-go/flambeau/tensor"
 // This file has the methods of pools that also return the positions of the maxima, torch's
 // return_indices=True, and the layers that undo pooling.
 
-// ForwardIndices is Forward that also returns the positions of the maxima, as int64, for
-// [MaxUnpool1d].
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, as int64,
+// for [MaxUnpool1d].
 func (l MaxPool1d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool1dIndices(l.Options)
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, as int64, for
-// [MaxUnpool2d].
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, as int64,
+// for [MaxUnpool2d].
 func (l MaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool2dIndices(l.Options)
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, as int64, for
-// [MaxUnpool3d].
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, as int64,
+// for [MaxUnpool3d].
 func (l MaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool3dIndices(l.Options)
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, as int64, for
-// [MaxUnpool1d].
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, as int64,
+// for [MaxUnpool1d].
 func (l AdaptiveMaxPool1d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool1d(l.Size)
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, as int64, for
-// [MaxUnpool2d].
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, as int64,
+// for [MaxUnpool2d].
 func (l AdaptiveMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool2d(l.Size...)
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, as int64, for
-// [MaxUnpool3d].
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, as int64,
+// for [MaxUnpool3d].
 func (l AdaptiveMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool3d(l.Size...)
 }
 
-// MaxUnpool1d writes the maxima that a pool found back to their positions, and zeros elsewhere; see
+// MaxUnpool1d writes the maxima of a pool to their original positions, and zeros elsewhere; see
 // [tensor.Tensor.MaxUnpool1d].
 type MaxUnpool1d struct {
 	Options tensor.MaxPoolOptions // the options of the pool
@@ -65,7 +65,7 @@ func (l MaxUnpool1d) Forward(x, indices *tensor.Tensor, size ...int) *tensor.Ten
 	return x.MaxUnpool1d(indices, l.Options, size...)
 }
 
-// MaxUnpool2d writes the maxima that a pool found back to their positions, and zeros elsewhere; see
+// MaxUnpool2d writes the maxima of a pool to their original positions, and zeros elsewhere; see
 // [tensor.Tensor.MaxUnpool2d].
 type MaxUnpool2d struct {
 	Options tensor.MaxPoolOptions // the options of the pool
@@ -83,7 +83,7 @@ func (l MaxUnpool2d) Forward(x, indices *tensor.Tensor, size ...int) *tensor.Ten
 	return x.MaxUnpool2d(indices, l.Options, size...)
 }
 
-// MaxUnpool3d writes the maxima that a pool found back to their positions, and zeros elsewhere; see
+// MaxUnpool3d writes the maxima of a pool to their original positions, and zeros elsewhere; see
 // [tensor.Tensor.MaxUnpool3d].
 type MaxUnpool3d struct {
 	Options tensor.MaxPoolOptions // the options of the pool
@@ -122,8 +122,8 @@ func (l FractionalMaxPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, as int64, for
-// [MaxUnpool2d].
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, as int64,
+// for [MaxUnpool2d].
 func (l FractionalMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool2d(l.Options)
@@ -150,8 +150,8 @@ func (l FractionalMaxPool3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices is Forward that also returns the positions of the maxima, as int64, for
-// [MaxUnpool3d].
+// ForwardIndices does the same as Forward, and also returns the positions of the maxima, as int64,
+// for [MaxUnpool3d].
 func (l FractionalMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool3d(l.Options)

@@ -12,15 +12,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A stray is a tensor that a model holds and that is none of its parameters.
+// A stray is a tensor that a model holds, but that is not one of the model's parameters.
 type stray struct {
 	path, why string
 	t         *tensor.Tensor
 }
 
 // strayTypes maps each struct type of a layer to the fields that are searched for strays: those
-// that may lead to tensors and are neither parameters nor layers. carriers maps each other struct
-// type to the fields that may lead to tensors.
+// that may lead to tensors and are neither parameters nor layers. carriers maps all other struct
+// types to the fields that may lead to tensors.
 var strayTypes, carriers sync.Map // both map a reflect.Type to an []int
 
 func strayFields(t reflect.Type) []int {
@@ -187,9 +187,9 @@ func (w *visitor) enter(v reflect.Value) bool {
 	return !seen
 }
 
-// refuseStrays panics if a tensor of the model requires a gradient and is not one of its
-// parameters, because it would not be trained. A freed tensor, or a tensor of a closed scope, is
-// left over from a step and is no error.
+// refuseStrays panics if a tensor of the model requires a gradient and is not one of the model's
+// parameters. Such a tensor would not be trained. A freed tensor, or a tensor of a closed scope,
+// is left over from a step and is no error.
 func (w *visitor) refuseStrays() {
 	if len(w.strays) == 0 || w.quick {
 		return

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A tensor that requires a gradient but would not be trained is an error, in whatever struct it is.
-// There is no error if the tensor is also a parameter of the model, if its tag is nn:"-", or if it
-// requires no gradient.
+// A tensor that requires a gradient but would not be trained is an error, whatever struct holds
+// it. There is no error if the tensor is also a parameter of the model, if its tag is nn:"-", or
+// if it requires no gradient.
 func TestUntrainedTensors(t *testing.T) {
 	w := func() *tensor.Tensor { return tensor.Ones(2).RequiresGrad() }
 	type cell struct{ Wx, Wh *tensor.Tensor } // fields without tags

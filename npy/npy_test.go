@@ -232,7 +232,7 @@ func loadAny(data []byte) error {
 	return err
 }
 
-// For damaged files, and files that claim large sizes, the error comes before memory is allocated.
+// Damaged files, and files that claim large sizes, cause an error before memory is allocated.
 func TestDamagedFiles(t *testing.T) {
 	for want, data := range damaged(t) {
 		var before, after runtime.MemStats
@@ -303,8 +303,8 @@ func TestCheckSums(t *testing.T) {
 	}
 }
 
-// For a flipped bit in an archive, the error names the array, both if the file is read and if it is
-// mapped with Checked.
+// If a bit of an archive is flipped, the error names the array. This holds for a file that is
+// read, and for a file that is mapped with Checked.
 func TestFlippedBits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.npz")
 	if err := SaveArchive(path, map[string]*tensor.Tensor{"a": tensor.Ones(4), "b": tensor.Zeros(3)}); err != nil {

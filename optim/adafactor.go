@@ -149,7 +149,7 @@ func (c *AdafactorConfig) numbers(lr, t float64, typ dtype.Type) []float64 {
 type factoring struct {
 	change
 	group  *Group
-	k      *tensor.Tensor   // scalars of the step, in the type of its computation
+	k      *tensor.Tensor   // scalars of the step, in the type in which the step computes
 	now    []*tensor.Tensor // state tensors after the step
 	mean   *tensor.Tensor   // mean of the row means, at least ε₁
 	factor *tensor.Tensor   // factor of the update, α / max(1, rms(u)/d)

@@ -25,7 +25,7 @@ type Averaged struct {
 	buffers bool
 	decay   float64
 	plain   bool // whether all updates have the same weight
-	swapped bool // whether With is running, so that the averages are in the model
+	swapped bool // whether the method With is running, so that the averages are in the model
 	turn    tensor.Exclusive
 	within  int64 // number of updates recorded so far in the current capture
 }
@@ -84,8 +84,8 @@ func newAveraged(a *Averaged, model any, opts []AverageOption) *Averaged {
 // Updates returns the number of calls of Update, torch's n_averaged.
 func (a *Averaged) Updates() int { return int(a.n) }
 
-// A pairing identifies averages and values that one launch can process: it is their device and
-// types.
+// A pairing is the device and the types of averages and values. One launch can process all
+// averages and values with the same pairing.
 type pairing struct {
 	dev device.Device
 	t   dtype.Type
@@ -130,7 +130,7 @@ func (a *Averaged) Update() {
 }
 
 // update does the work of Update outside of captures. It sets *began just before it changes the
-// first average. If it fails before that, it can be repeated.
+// first average. If update fails before that, the caller can repeat it.
 func (a *Averaged) update(began *bool) {
 	copied, averaged := map[pairing]*launch{}, map[pairing]*launch{}
 	var order []*launch
@@ -421,8 +421,8 @@ func UpdateBN(model any, pass func() error) error {
 	return pass()
 }
 
-// capture records an update. The first update copies the values, and later ones average. When the
-// host queues a replay, it tells the device which of the two to do.
+// capture records an update. The first update copies the values, and later updates average. When
+// the host queues a replay, it tells the device whether to copy or to average.
 func (a *Averaged) capture(g *tensor.Graph) {
 	before := a.within // number of updates recorded earlier in this capture
 	if a.within++; before == 0 {

@@ -212,8 +212,8 @@ func (b *base) replaced(p *tensor.Tensor) error {
 	return &Error{b.name, fmt.Sprintf("the state of a parameter of shape %v was replaced since the step was captured, such as by LoadStateDict; capture it again", p.Shape())}
 }
 
-// restart sets a state that a capture has allocated, and that no step has used, to the initial
-// values for the present options and learning rate.
+// restart sets st to the initial values for the present options and learning rate, if a capture
+// has allocated st and no step has used it.
 func (m *multi[C, P]) restart(cfg *C, lr float64, st *state) {
 	if !st.unused {
 		return

@@ -46,10 +46,10 @@ func clipOptionsOf(op string, opts []ClipOption) clipOptions {
 // norm of all gradients concatenated to one vector. It returns norm, and is
 // torch.nn.utils.clip_grad_norm_. ClipGradNorm waits for the device only with [ErrorIfNonfinite].
 //
-// For 16-bit gradients the norm is computed in float32, while torch rounds it to their type. If a
-// gradient is float64, the norm is computed in float64. The result is on the device of the first
-// gradient. To save launches, small gradients are copied into one buffer and measured together. If
-// no parameter has a gradient, the norm is 0.
+// For 16-bit gradients the norm is computed in float32, while torch rounds the norm to the type
+// of the gradients. If a gradient is float64, the norm is computed in float64. The result is on
+// the device of the first gradient. To save launches, small gradients are copied into one buffer
+// and measured together. If no parameter has a gradient, the norm is 0.
 func ClipGradNorm(params []*tensor.Tensor, limit float64, opts ...ClipOption) *tensor.Tensor {
 	const op = "clip_grad_norm"
 	o := clipOptionsOf(op, opts)
@@ -67,9 +67,9 @@ func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	return o.measured(op, params, nil)
 }
 
-// measured computes the norm, passes it to use unless use is nil, and returns it. The norm belongs
-// to the scope in the options. Without such a scope, it belongs to the scope of a capture if there
-// is one, or else to the innermost scope of the gradients.
+// measured computes and returns the norm. It passes the norm to the function use, unless use is
+// nil. The norm belongs to the scope in the options. Without such a scope, it belongs to the
+// scope of a capture if there is one, or else to the innermost scope of the gradients.
 func (o *clipOptions) measured(op string, params []*tensor.Tensor, use func(s *tensor.Scope, tensors []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
 	var tensors, grads []*tensor.Tensor
 	for _, p := range params {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The average follows the weight slowly. With runs a function while the model computes with the
-// average.
+// The average follows the weight slowly. The method With runs a function while the model computes
+// with the average.
 func ExampleNewEMA() {
 	model := nn.NewLinear(1, 1, nn.NoBias())
 	set := func(v float64) {

@@ -109,7 +109,7 @@ func ExampleNewAdafactor() {
 	// 0.00001
 }
 
-// The step is a matrix whose singular values are near 1, however small the gradient is. It
+// The step is a matrix whose singular values are near 1, however small the gradient is. The step
 // therefore moves in all directions of the matrix.
 func ExampleNewMuon() {
 	w := tensor.Zeros(2, 2).RequiresGrad()

@@ -10,8 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An optimizer refuses a leaf that neither requires a gradient nor was frozen. The error gives the
-// leaf's index. It accepts a frozen parameter, and trains it once it is unfrozen.
+// An optimizer refuses a leaf that neither requires a gradient nor was frozen. The error gives
+// the leaf's index. The optimizer accepts a frozen parameter, and trains the parameter after it
+// is unfrozen.
 func TestOptimizerOfALeafWithoutGradient(t *testing.T) {
 	p, plain := tensor.Ones(2).RequiresGrad(), tensor.Zeros(3)
 	refused := func(f func(), says ...string) {

@@ -62,10 +62,10 @@ func (c *LBFGSConfig) clone() config { d := *c; return &d }
 
 // LBFGS is the quasi-Newton method with limited memory, as torch.optim.LBFGS (J. Nocedal, S.
 // Wright, "Numerical Optimization", chapter 7; strong Wolfe conditions: chapter 3). A Step
-// evaluates the function several times, so it needs a closure. It reads values on the host to
-// decide how to continue. LBFGS is not an [Optimizer], because its Step has an argument. It has all
-// other methods of an Optimizer. All parameters have one type, are on one device, and form one
-// group.
+// evaluates the function several times, so it needs a closure. Step reads values on the host to
+// decide how to continue. LBFGS is not an [Optimizer], because its Step has an argument. It has
+// all other methods of an Optimizer. All parameters have one type, are on one device, and form
+// one group.
 type LBFGS struct {
 	base
 	m memory

@@ -121,7 +121,7 @@ type reader struct {
 	l    *loader
 	path string
 	m    map[string]any
-	like *tensor.Tensor // the vectors get the device and type of like
+	like *tensor.Tensor // tensor whose device and type the vectors get
 	n    int            // number of elements of a vector
 	err  error
 }

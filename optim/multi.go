@@ -21,7 +21,7 @@ type flags [6]bool
 type rule[C any] struct {
 	name   string // name of the program
 	schema schema
-	eager  bool // the constructor allocates the state, as in torch, instead of the first step
+	eager  bool // the constructor allocates the state, as in torch; otherwise the first step does
 	// uses returns the indices, in the schema, of the state tensors that the options require. flags
 	// returns the options that select the program.
 	uses  func(c *C) []int

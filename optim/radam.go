@@ -15,7 +15,7 @@ type RAdamConfig struct {
 	Beta1, Beta2 float64
 	Eps          float64
 	// WeightDecay is the factor λ of the L2 penalty λ·p, which is added to the gradient. If
-	// DecoupledWeightDecay is true, it decays the parameter instead.
+	// DecoupledWeightDecay is true, λ decays the parameter itself instead.
 	WeightDecay          float64
 	DecoupledWeightDecay bool // decays the parameter, p ← p·(1 - lr·λ), as in AdamW
 	Maximize             bool // maximise the function instead of minimising it

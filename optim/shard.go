@@ -16,8 +16,8 @@ type Part struct{ From, To int }
 type Sharder interface {
 	Optimizer
 	StepUnless(found *tensor.Tensor) // a Step that the device may skip; package amp uses it
-	// Splits reports whether the optimizer can update a part of a parameter. This is so if it works
-	// element by element. Otherwise a shard consists of whole parameters.
+	// Splits reports whether the optimizer can update a part of a parameter. This is so if the
+	// optimizer works element by element. Otherwise a shard consists of whole parameters.
 	Splits() bool
 	// Shard makes the optimizer update only these parts from now on, and keep state only for them.
 	// It reduces existing state to these parts. Steps still need the gradients of whole parameters.

@@ -215,7 +215,7 @@ func widen(v []float32) []float64 {
 	return out
 }
 
-// plainTree converts the recorded JSON to the tree that reading a file of torch's returns.
+// plainTree converts the recorded JSON to the tree that a reader of torch's files returns.
 func (r *trajectory) plainTree(t *testing.T, ty dtype.Type) map[string]any {
 	t.Helper()
 	var turn func(v any) any

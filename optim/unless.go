@@ -77,8 +77,8 @@ func (o *Muon) StepUnless(foundInf *tensor.Tensor) {
 	}
 }
 
-// placeFor makes room for a Param after the scalars if unless is not nil. The device sets it to 1
-// if the value of unless is not 0, and to 0 otherwise.
+// placeFor returns the scalars, followed by room for one more Param if the argument unless is not
+// nil. The device sets this Param to 1 if the value of unless is not 0, and to 0 otherwise.
 func placeFor(unless *tensor.Tensor, scalars []float64) []float64 {
 	if unless == nil {
 		return scalars
@@ -113,9 +113,9 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, param int) fu
 	}
 }
 
-// guard writes a flag behind the scalars that a packed launch reads on the device. The flag is 1 if
-// the value of unless is not 0. A launch with operands that are not dense takes its scalars from
-// the host, so the host reads unless.
+// guard writes a flag after the scalars that a packed launch reads on the device. The flag is 1
+// if the value of unless is not 0. A launch with operands that are not dense takes its scalars
+// from the host, so the host reads unless.
 func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	if unless == nil {
 		return

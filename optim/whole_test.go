@@ -201,8 +201,8 @@ func TestEveryStepIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// Step of LBFGS calls its closure and changes the parameters many times. If it fails, it undoes all
-// of these changes.
+// Step of LBFGS calls its closure and changes the parameters many times. If Step fails, it undoes
+// all of these changes.
 func TestLBFGSStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	for _, search := range []string{"", "strong_wolfe"} {
@@ -276,7 +276,7 @@ var averages = map[string]func(m any) *optim.Averaged{
 	"SWA": func(m any) *optim.Averaged { return optim.NewSWA(m) },
 }
 
-// With exchanges the averages and a model's values completely or not at all.
+// The method With exchanges the averages and a model's values completely or not at all.
 func TestAveragingIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	for name, f := range averages {

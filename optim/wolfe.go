@@ -7,7 +7,7 @@ import (
 )
 
 // wolfe is a line search from the vector x along the direction d. f and g are the value and the
-// gradient of the function at x, and slope is its derivative along d.
+// gradient of the function at x, and slope is the derivative of the function along d.
 type wolfe struct {
 	q        *search
 	s        *tensor.Scope

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// An Average sums up all events with the same key. Fields with "Total" in their names include the
-// events inside these events. If an op calls an op of the same name, the inner op is not counted
-// twice. Fields with "Self" exclude the events inside. The GPU times of a host event are those of
+// An Average sums up all events with the same key. Fields with "Total" in their names include
+// nested events. If an op calls an op of the same name, the inner op is not counted twice. Fields
+// with "Self" in their names exclude nested events. The GPU times of a host event are those of
 // the kernels and copies that it queued.
 type Average struct {
 	Key string
@@ -156,7 +156,7 @@ func (r *record) averages(g grouping) *Averages {
 	return a
 }
 
-// key returns the name under which spans like p are summed up. It is the same in all steps.
+// key returns the name under which spans like p are summed up. The name is the same in all steps.
 func (p *span) key() string {
 	if p.kind == device.SpanUser && strings.HasPrefix(p.name, "ProfilerStep#") {
 		return "ProfilerStep*"
@@ -217,7 +217,7 @@ func (r *record) byModule() *Averages {
 			inner = l.in.inner
 		}
 		switch {
-		// a call of the driver counts as part of its span's total, not of its self time
+		// a call of the driver counts as part of the span's total, not of the span's self time
 		case l.device == nil:
 			share(inner, sums{cpu: l.end - l.start}, false)
 		case l.in == nil:

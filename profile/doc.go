@@ -19,8 +19,8 @@
 //
 //   - While no profile runs, and in the waiting steps of a [Schedule], an op reads one atomic
 //     variable. This takes a few nanoseconds and no allocation. With all options, a 5 ms step of a
-//     small network on the CPU takes about 2 % more processor time. A test holds the overhead under
-//     5 %, with FLAMBEAU_SOAK=1.
+//     small network on the CPU takes about 2 % more processor time. With FLAMBEAU_SOAK=1, a test
+//     checks that the overhead stays under 5 %.
 //   - CPU times come from the host's clock. GPU times are measured by a timing event before and
 //     after each kernel and copy. The events have a resolution of about half a microsecond, and
 //     their difference includes the start of the kernel. An emulated GPU's times come from its

@@ -276,7 +276,7 @@ func TestStreamsAreNotKept(t *testing.T) {
 				if err := st.Synchronize(); err != nil {
 					t.Fatal(err)
 				}
-				x.Fill(1) // now another stream has used x last
+				x.Fill(1) // the latest use of x is now on another stream
 			}()
 			runtime.GC()
 			time.Sleep(time.Millisecond) // let cleanups run

@@ -127,9 +127,9 @@ func TestPanicInSpan(t *testing.T) {
 	sane(t, p)
 }
 
-// TestOutOfMemoryStep lets a step run out of memory and repeats it with the batch in halves. The
-// memory of the failed attempt must be freed within the step. The profile must have both halves,
-// and the copies for which the step waited.
+// TestOutOfMemoryStep lets a step run out of memory and repeats the step with the batch in
+// halves. The memory of the failed attempt must be freed within the step. The profile must have
+// both halves, and the copies for which the step waited.
 func TestOutOfMemoryStep(t *testing.T) {
 	devs, err := cuda.Emulate("emulate,mem=1MiB,segment=64KiB")
 	if err != nil {

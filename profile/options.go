@@ -50,7 +50,7 @@ type Schedule struct {
 // Action is what the profiler does in a step: torch's ProfilerAction.
 type Action uint8
 
-// These are the actions, with torch's names in String.
+// These are the actions. Their method String returns torch's names.
 const (
 	None          Action = iota
 	Warmup               // record events and discard them

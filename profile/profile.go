@@ -168,8 +168,8 @@ func (p *Profile) stop() {
 }
 
 // resolve reads the times of device work that are not read yet. If all is false, it reads only
-// those of work that was queued before the previous call. Work that failed, or that was captured in
-// a graph, has no time. The reports count such work.
+// the times of work that was queued before the previous call. Work that failed, or that was
+// captured in a graph, has no time. The reports count such work.
 func (p *Profile) resolve(all bool) {
 	if all {
 		p.gather()

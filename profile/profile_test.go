@@ -250,8 +250,8 @@ func TestStartStop(t *testing.T) {
 	}
 }
 
-// TestSchedule profiles steps with a schedule. Only its active steps may be recorded, each cycle as
-// a recording of its own.
+// TestSchedule profiles steps with a schedule. Only the schedule's active steps may be recorded,
+// and each cycle must be a recording of its own.
 func TestSchedule(t *testing.T) {
 	var cycles [][]string
 	o := profile.Options{Schedule: profile.Schedule{SkipFirst: 1, Wait: 1, Warmup: 1, Active: 2, Repeat: 2}, OnTraceReady: func(p *profile.Profile) error {

@@ -123,8 +123,8 @@ func (r *record) nameLayers() {
 			continue
 		}
 		p.outer, p.inner = p.inner, p
-		// p.outer is the layer whose gradient caused the recomputing. Use the layer around that
-		// one, which also contains p.
+		// p.outer is the layer whose gradient caused the recomputing. The layer around it also
+		// contains p, so use that layer instead.
 		if p.again && p.outer != nil {
 			p.outer = p.outer.outer
 		}
@@ -135,7 +135,7 @@ func (r *record) nameLayers() {
 			if p.outer != nil {
 				name = p.outer.name + "." + name
 			}
-			if p.again { // which of the copies is recomputed is not known
+			if p.again { // it is not known which of the copies is recomputed
 				p.name = name + " (computed again)"
 				continue
 			}

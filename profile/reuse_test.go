@@ -9,8 +9,8 @@ import (
 )
 
 // TestGradientInPlaceHasItsName profiles the gradient of dropout, which is computed in place, in
-// the memory of the incoming gradient. Its event must not get the name of the op that allocated
-// that memory.
+// the memory of the incoming gradient. The event of the gradient must not get the name of the op
+// that allocated that memory.
 func TestGradientInPlaceHasItsName(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(4, 4), nn.NewDropout(0.5), nn.NewLinear(4, 4))
 	p, err := profile.Start(profile.Options{})

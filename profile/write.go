@@ -65,16 +65,16 @@ func (p *Profile) ExportChromeTrace(path string) error {
 //	go tool pprof -top -sample_index=gpu prof.pb.gz
 //
 // A stack consists of a kernel, the op that launched it, and the layers and spans around it. With
-// Options.Stacks it also has the program's own functions. Labels give the device, the kind and the
-// module.
+// Options.Stacks a stack also has the program's own functions. Labels give the device, the kind
+// and the module.
 func (p *Profile) ExportPprof(path string) error {
 	return p.write(path, func(r *record, w io.Writer) error { return r.writePprof(w) })
 }
 
 // ExportStacks writes stacks for flame graph tools: torch's export_stacks. Each line has a stack,
 // outermost frame first, and its self time in microseconds. The argument metric is
-// "self_cpu_time_total" or "self_cuda_time_total". If it is empty, the GPU times are written if
-// there are any, else the CPU times.
+// "self_cpu_time_total" or "self_cuda_time_total". If metric is empty, the GPU times are written
+// if there are any, else the CPU times.
 func (p *Profile) ExportStacks(path, metric string) error {
 	at := valueCPU
 	switch metric {

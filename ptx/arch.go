@@ -55,11 +55,11 @@ func (a Arch) String() string {
 }
 
 // Target says for which generation of devices the kernel is written. The kernel may use the
-// instructions of that generation. Its text has the generation's `.target`, and the lowest
-// `.version` that supports it. A call that needs an instruction which the generation lacks is
-// reported as a problem. Target must be called first, before parameters are declared. Without a
-// call of Target, the kernel is for the lowest target, other than exact ones, that has its
-// instructions.
+// instructions of that generation. The kernel's text has the generation's `.target`, and the
+// lowest `.version` that supports it. A call that needs an instruction which the generation lacks
+// is reported as a problem. Target must be called first, before parameters are declared. Without
+// a call of Target, the kernel is for the lowest target that has its instructions, and this
+// target is not exact.
 func (b *Builder) Target(a Arch) {
 	version, ok := archVersions[a]
 	switch {
@@ -109,8 +109,8 @@ func (b *Builder) require(op string) {
 }
 
 // GrowRegisters requests registers from the multiprocessor: afterwards each thread has n. The
-// number must be a multiple of 8 from 24 to 256. The four warps of a warpgroup must call it
-// together. It needs PTX 8.0 and an exact target from [SM90a] on.
+// number must be a multiple of 8 from 24 to 256. The four warps of a warpgroup must call
+// GrowRegisters together. The instruction needs PTX 8.0 and an exact target from [SM90a] on.
 func (b *Builder) GrowRegisters(n int) { b.setRegisters("inc", n) }
 
 // ShrinkRegisters gives registers back: afterwards each thread has n. The rules of

@@ -271,8 +271,8 @@ func (v Value) ExtractBits(pos, length Operand) Value {
 }
 
 // Permute returns four bytes, selected from those of v and o. Each of the four low nibbles of sel
-// is the index of a byte: 0 to 3 for the bytes of v from the lowest on, and 4 to 7 for those of o.
-// All values have 32 bits.
+// is the index of a byte. Indices 0 to 3 are the bytes of v, lowest first, and 4 to 7 are the
+// bytes of o. All values have 32 bits.
 func (v Value) Permute(o, sel Operand) Value {
 	b := v.b
 	w, s := o.as(b, v.t), sel.as(b, U32)

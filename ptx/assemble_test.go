@@ -30,8 +30,8 @@ func assembler(t *testing.T) string {
 
 var spills = regexp.MustCompile(`([1-9][0-9]*) bytes spill`)
 
-// TestAssemble assembles every golden file for each generation of devices with NVIDIA's assembler.
-// It must accept the file and spill no registers.
+// TestAssemble assembles every golden file for each generation of devices with NVIDIA's
+// assembler. The assembler must accept the file and spill no registers.
 func TestAssemble(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {

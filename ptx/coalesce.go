@@ -3,8 +3,8 @@ package ptx
 import "slices"
 
 // coalesceVariables removes copies of the registers of Vars. The result of Var.Get is a copy
-// (snapshot). It is dropped if the Var does not change before the last use of the copy. The pass
-// also replaces `t = op …; var = t` by `var = op …`.
+// (snapshot). The pass drops a copy if the Var does not change before the copy's last use. The
+// pass also replaces `t = op …; var = t` by `var = op …`.
 func coalesceVariables(b *Builder) {
 	c := &coalescer{round: 1}
 	c.scan(b.entry, nil)

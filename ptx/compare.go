@@ -60,8 +60,9 @@ func (v Value) Ge(o Operand) Value { return v.Compare(GreaterEqual, o) }
 // IsNaN returns whether v is NaN.
 func (v Value) IsNaN() Value { return v.Compare(Unordered, v) }
 
-// Select returns the first operand where the predicate v is true, and the second where it is false.
-// If both operands are constants, one must be a Value.
+// Select returns the first operand where the predicate v is true, and the second where it is
+// false. At most one operand may be an untyped constant. [Builder.Const] turns a constant into a
+// Value.
 func (v Value) Select(yes, no Operand) Value {
 	b := v.b
 	var y, n Value

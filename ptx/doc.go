@@ -7,19 +7,20 @@
 // # Values
 //
 // A [Value] is in static single assignment form. It is defined once, by the method call that
-// returned it. It may be used only in the region of control flow of that call, and in regions
-// nested in it. A [Var] is a variable that changes over time: [Var.Set] sets it, and [Var.Get]
-// returns a snapshot that later Sets do not change.
+// returned it. It may be used only in the region of control flow in which that call was made, and
+// in regions nested in that region. A [Var] is a variable that changes over time: [Var.Set] sets
+// it, and [Var.Get] returns a snapshot that later Sets do not change.
 //
 // Both operands of an operation have the same [Type]. There are no implicit conversions. Untyped
 // constants ([Int], [Float]) get the type of the other operand.
 //
 // # Arithmetic
 //
-// Float32 and float64 add, sub, mul, div, fma and sqrt always print `.rn`. This keeps the assembler
-// from fusing a multiplication and an addition: the kernel computes exactly what is written. The
-// fast approximations have Approx in their names. Integers wrap at their width. Shift amounts of
-// the width or more give 0, or the sign for a right shift of a signed value, as PTX defines.
+// Float32 and float64 add, sub, mul, div, fma and sqrt always print `.rn`. This keeps the
+// assembler from fusing a multiplication and an addition: the kernel computes exactly what is
+// written. The fast approximations have Approx in their names. Integers wrap at their width. A
+// shift by the width or more gives 0, as PTX defines. For a right shift of a signed value, it
+// gives copies of the sign.
 //
 // # Control flow
 //

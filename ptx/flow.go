@@ -41,7 +41,8 @@ func (b *Builder) branch(op string, p Value, yes, no func()) {
 	}
 }
 
-// Loop stands for a loop inside the loop's body.
+// Loop represents a loop within the loop's body. Its methods leave the loop or start the next
+// iteration.
 type Loop struct {
 	b *Builder
 	n *node
@@ -89,8 +90,8 @@ func (b *Builder) newLoop() *node {
 	return n
 }
 
-// While evaluates cond before each iteration, and repeats body as long as it is true. Values that
-// cond defines may be used in body.
+// While evaluates cond before each iteration, and repeats body as long as cond is true. Values
+// that cond defines may be used in body.
 func (b *Builder) While(cond func() Value, body func(l Loop)) {
 	b.Loop(func(l Loop) {
 		if p := cond(); b.condition("While", p) {

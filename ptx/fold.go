@@ -42,7 +42,8 @@ func (n *node) canonicalize() {
 	}
 }
 
-// mirrored maps each comparison to the one that is equivalent when its operands are exchanged.
+// mirrored maps each comparison to the comparison that gives the same result with exchanged
+// operands.
 var mirrored = map[string]string{"setp.lt": "setp.gt", "setp.gt": "setp.lt", "setp.le": "setp.ge", "setp.ge": "setp.le"}
 
 // simplify returns a register that always equals the result of n, or nil if there is none.

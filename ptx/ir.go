@@ -32,10 +32,11 @@ const (
 	instruction nodeKind = iota
 	comment
 	branchIf // branch with the fields cond, body and els
-	// loop with the regions body and latch, repeated while cond, which latch computes, is true
+	// loop with the regions body and latch; latch computes cond, and the loop repeats while cond
+	// is true
 	loopForever
-	jumpBreak    // leaves the loop target, if cond is true
-	jumpContinue // starts the next iteration at the latch of the loop target, if cond is true
+	jumpBreak    // leaves the loop in the field target, if cond is true
+	jumpContinue // continues at the latch of the loop in the field target, if cond is true
 	jumpReturn   // leaves the kernel, if cond is true
 )
 
@@ -68,7 +69,7 @@ type node struct {
 	latch  *region
 	target *node
 	label  int
-	live   bool // the pass removeDead has found that the node is needed
+	live   bool // whether the pass removeDead has found that the node is needed
 	owner  *node
 }
 

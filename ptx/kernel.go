@@ -16,8 +16,8 @@ type Kernel struct {
 	MaxThreads   [3]int // arguments of MaxThreads; zeros if it was not called
 }
 
-// Build checks the kernel, runs the passes and prints the kernel. It returns every misuse since New
-// in one *Error. It can be called only once.
+// Build checks the kernel, runs the passes and prints the kernel. It returns every misuse since
+// New in one *Error. Build can be called only once.
 func (b *Builder) Build() (*Kernel, error) { return b.build(true) }
 
 // BuildPlain does the same as Build, without the optimization passes. Instructions keep the order

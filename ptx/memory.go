@@ -25,7 +25,7 @@ type Ptr struct {
 	offset int64 // distance in bytes from the base
 	elem   Type
 	space  Space
-	symbol string // name of a parameter or array, as base of the address
+	symbol string // name of the parameter or array that is the base of the address
 	hint   string
 }
 
@@ -41,7 +41,7 @@ func (p Ptr) As(t Type) Ptr {
 	return p
 }
 
-// NC returns p for loads through the read-only path (`.nc`). It is valid only for global memory
+// NC returns p for loads through the read-only path (`.nc`). NC is valid only for global memory
 // that no thread writes while the kernel runs.
 func (p Ptr) NC() Ptr {
 	if p.space != Global {
@@ -270,8 +270,8 @@ func (p Ptr) StoreVec(list ...Value) {
 // AtomicOp is a read-modify-write operation.
 type AtomicOp uint8
 
-// These are the operations. AtomicInc adds 1, and AtomicDec subtracts 1; both wrap around at the
-// operand.
+// These are the operations. AtomicInc adds 1, and wraps around from the operand to 0. AtomicDec
+// subtracts 1, and wraps around from 0 to the operand.
 const (
 	AtomicAdd AtomicOp = iota
 	AtomicMin
@@ -351,8 +351,8 @@ func (p Ptr) Reduce(op AtomicOp, o Operand) {
 		args: []*register{v.r}, effect: effectful})
 }
 
-// AddVec adds 2 or 4 float32 values to consecutive elements. Each addition is atomic by itself. It
-// needs sm_90 and PTX 8.1.
+// AddVec adds 2 or 4 float32 values to consecutive elements. Each addition is atomic by itself.
+// AddVec needs sm_90 and PTX 8.1.
 func (p Ptr) AddVec(list ...Value) {
 	if !p.vectorOK("red", len(list)) || !p.writable("red") {
 		return

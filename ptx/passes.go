@@ -87,8 +87,8 @@ type valueKey struct {
 	args   [4]*register
 }
 
-// shareCommon drops a pure instruction if an equal instruction always runs before it. Its uses then
-// refer to the result of that instruction.
+// shareCommon drops a pure instruction if an equal instruction always runs before it. The uses of
+// the dropped instruction then refer to the result of the earlier one.
 func shareCommon(b *Builder) {
 	table := map[valueKey]*node{}
 	var visit func(r *region, top bool)

@@ -84,7 +84,7 @@ func ExampleOpen() {
 }
 
 // For Hugging Face's libraries, a large model is saved in several files at half precision. Here a
-// file has at most 300 bytes, and in practice gigabytes.
+// file has at most 300 bytes. In practice the limit is gigabytes.
 func ExampleMaxShard() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

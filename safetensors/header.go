@@ -129,7 +129,7 @@ func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata
 }
 
 // loneSurrogate returns the offset in JSON of a surrogate without its other half, such as \ud800
-// without \udc00 to \udfff after it, or -1. Such a surrogate stands for no character (RFC 8259,
+// without \udc00 to \udfff after it, or -1. Such a surrogate represents no character (RFC 8259,
 // 8.2). Package encoding/json would replace it by U+FFFD and so change a name.
 func loneSurrogate(text []byte) int {
 	escape := func(at int) (rune, bool) { // reads \uXXXX
@@ -229,7 +229,8 @@ func (p *parser) text(what string) (string, error) {
 	return s, nil
 }
 
-// numbers reads a list of whole numbers. A list of more than most numbers is an error.
+// numbers reads a list of whole numbers. The argument most is the largest allowed length of the
+// list.
 func (p *parser) numbers(what string, most int) ([]int64, error) {
 	if err := p.delim('[', what); err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ type File struct {
 // A shard is one file of a File.
 type shard struct {
 	path string
-	f    *os.File     // open file; nil once it is mapped
+	f    *os.File     // open file; nil once it is mapped and has no checksums to verify
 	mem  *filemap.Map // mapped file; nil if it is not mapped
 	lent bool         // whether any tensor uses, or has used, the mapped file
 	live map[string]int
@@ -101,7 +101,7 @@ func (f *File) add(path string, mapped bool) (map[string]string, error) {
 		case err == nil && int64(len(p.mem.Bytes())) != info.Size():
 			return nil, &Error{Path: path, Offset: -1, Msg: "the file changed while it was opened"}
 		case err == nil && !slices.ContainsFunc(infos, func(i *Info) bool { return i.summed }):
-			// The file stays open, because Verify reads it.
+			// No tensor has a checksum, so Verify need not read the file.
 			p.f = nil
 			file.Close()
 		case err == nil:
@@ -335,7 +335,7 @@ func (f *File) Tensors() (map[string]*tensor.Tensor, error) {
 }
 
 // Close closes the file. Its tensors stay valid. A mapping that no tensor has used is released
-// immediately, and any other by the garbage collector, when no tensor uses it any more.
+// immediately. The garbage collector releases any other mapping when no tensor uses it any more.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

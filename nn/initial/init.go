@@ -1,8 +1,8 @@
 // Package initial sets parameters to their first values, as torch.nn.init does.
 //
 // Each function overwrites its tensor in place and without a graph. Use [KaimingNormal] for a
-// weight before a ReLU, [XavierUniform] for one before a tanh, and [Constant] for a bias. [Gain]
-// returns the gain of an activation, which most of the functions take.
+// weight before a ReLU, [XavierUniform] for a weight before a tanh, and [Constant] for a bias.
+// [Gain] returns the gain of an activation, which most of the functions take.
 //
 // Random numbers come from the generator of the tensor's scope. A tensor on a device without
 // memory, such as a parameter that nn.SkipInit made, has no values. The functions check such a
@@ -32,10 +32,10 @@ func LeakyGain(a float64) float64 { return math.Sqrt(2 / (1 + a*a)) }
 // A Nonlinearity is the activation that follows a layer. It is the argument of [Gain].
 type Nonlinearity uint8
 
-// These are the activations with a gain of their own. Linear stands for all others, for which
-// torch's gain is 1.
+// These are the activations with a gain of their own. Linear is for all other activations, whose
+// gain in torch is 1.
 const (
-	Linear    Nonlinearity = iota // gain 1, which also serves convolutions and sigmoid
+	Linear    Nonlinearity = iota // gain 1, also for convolutions and sigmoid
 	Tanh                          // gain 5/3
 	ReLU                          // gain √2
 	LeakyReLU                     // gain for slope 0.01; LeakyGain computes it for other slopes

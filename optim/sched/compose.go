@@ -141,7 +141,7 @@ func (q *Sequential) begin() {
 func (q *Sequential) restart() { q.begin() }
 
 // Chained steps several schedules together. Each schedule starts from the rate that the previous
-// one has set. It is torch's ChainedScheduler.
+// one has set. Chained is torch's ChainedScheduler.
 type Chained struct {
 	opt  Optimizer
 	list []member

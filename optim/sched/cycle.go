@@ -150,8 +150,8 @@ func NewOneCycle(opt Optimizer, c OneCycleConfig) *LR {
 }
 
 // A phase changes the rate and the momentum from a start value to an end value. These values are
-// numbers in the groups' Extra, and the fields of type string have their keys. The phase ends at
-// step end, which need not be a whole number.
+// numbers in the groups' Extra, and the fields of type string hold the keys of the numbers. The
+// phase ends at step end, which need not be a whole number.
 type phase struct {
 	end                                    float64
 	fromLR, toLR, fromMomentum, toMomentum string

@@ -104,7 +104,7 @@ var makers = map[string]func(o optim.Optimizer) sched.Schedule{
 	},
 }
 
-// convert converts recorded JSON to the values that reading a file of torch's returns.
+// convert converts recorded JSON to the values that a reader of torch's files returns.
 func convert(v any) any {
 	switch v := v.(type) {
 	case []any:

@@ -98,7 +98,7 @@ func (p *Plateau) better(v float64) bool {
 }
 
 // StepMetric records the newest value of the watched quantity, such as the validation loss, and
-// lowers the rates if they are due.
+// lowers the rates if a reduction is due.
 func (p *Plateau) StepMetric(v float64) {
 	p.lastEpoch++
 	if p.better(v) {

@@ -201,8 +201,8 @@ func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 }
 
 // NewConstant returns torch's ConstantLR. It multiplies the rate by factor, in [0, 1], for the
-// given number of steps. After that it restores the initial rate, even if factor is 0, where torch
-// fails.
+// given number of steps. After that it restores the initial rate. This works even if factor is 0,
+// while torch fails in this case.
 func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	l := &LR{name: "ConstantLR", opt: opt}
 	if !(factor >= 0 && factor <= 1) {

@@ -315,7 +315,7 @@ func (t *tables) events(h *history) {
 	for i := len(t.s.Events) - 1; i >= 0 && len(t.d.LastEvents) < maxEvents; i-- {
 		e := t.s.Events[i]
 		t.d.LastCount++
-		// it is listed with the next event, which completes the free
+		// the page shows this event and the next, which completes the free, as one entry
 		if freedAtOnce(t.s.Events, i) {
 			last := &t.d.LastEvents[len(t.d.LastEvents)-1]
 			last.Action, last.Sequence, last.Stack = "free", e.Sequence, t.stack(e.Stack)

@@ -13,7 +13,7 @@
 //   - the blocks of each segment, and the last events.
 //
 // The size of the page has a limit, whatever the length of the history. The timeline has at most
-// 1,200 points. A point stands for several events and shows their maximum, so every peak is
+// 1,200 points. A point represents several events and shows their maximum, so every peak is
 // visible. Tables and charts say how much they leave out.
 //
 // The pickle has every event and frame. Categories that PyTorch's viewer does not know become the

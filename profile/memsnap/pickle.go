@@ -282,8 +282,8 @@ func (p *pickler) segment(s *device.MemorySnapshot, g *device.MemorySegment, cau
 	p.op('u')
 }
 
-// states holds the names of block states in PyTorch's files. For a block that waits, PyTorch's
-// documentation has another name.
+// states holds the names of block states in PyTorch's files. The name for a freed block that
+// waits for other streams differs from the name in PyTorch's documentation.
 var states = [...]string{device.BlockInactive: "inactive", device.BlockActiveAllocated: "active_allocated", device.BlockActiveAwaitingFree: "active_pending_free"}
 
 // unknown is the viewer's name for a missing category. The viewer requires at least one event with

@@ -123,7 +123,7 @@ const (
 	maxGroups   = 10
 )
 
-// group returns the name of the group of block a in the grouping by.
+// group returns the name of the group to which block a belongs. The argument by is the grouping.
 func group(s *device.MemorySnapshot, a alive, by int) string {
 	name := ""
 	o := owner(s, a.owner)
@@ -153,8 +153,8 @@ func owner(s *device.MemorySnapshot, i int) device.MemoryOwner {
 	return s.Owners[i]
 }
 
-// point is a point of the timeline. It stands for several events, and shows the one after which the
-// most memory was in use.
+// point is a point of the timeline. It represents several events, and shows the event after which
+// the most memory was in use.
 type point struct {
 	event    int // number of events so far
 	time     int64
@@ -175,7 +175,8 @@ type history struct {
 	oom       int
 }
 
-// timeline replays the events and reduces them to a history with at most most points.
+// timeline replays the events and reduces them to a history. The argument most is the largest
+// number of its points.
 func timeline(s *device.MemorySnapshot, most int) *history {
 	h := &history{}
 	// The first pass finds the peak, and the groups that are among the largest at some time.

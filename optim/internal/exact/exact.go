@@ -10,7 +10,7 @@ package exact
 
 import "math"
 
-// A pair stands for the number hi + lo, where |lo| ≤ ulp(hi)/2.
+// A pair represents the number hi + lo, where |lo| ≤ ulp(hi)/2.
 type pair struct{ hi, lo float64 }
 
 // quick returns a + b as a pair. It requires |a| ≥ |b|.
