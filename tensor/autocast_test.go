@@ -15,8 +15,8 @@ import (
 )
 
 // TestAutocastCache uses a parameter twice under autocast. It must be cast once, and again after it
-// has changed. Its gradient must be summed in float32. The cast must end with the scope that set
-// autocast.
+// has changed. Its gradient must be summed in float32. The cast must be freed with the scope that
+// set autocast.
 func TestAutocastCache(t *testing.T) {
 	Do(func(o *Scope) {
 		w := o.Ones(4, 4).RequiresGrad()

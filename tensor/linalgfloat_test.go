@@ -81,7 +81,7 @@ func TestLargeFloat32Gradients(t *testing.T) {
 	}
 }
 
-// weigh returns the sum of x's elements, each multiplied by another weight.
+// weigh returns the sum of x's elements, each multiplied by a different weight.
 func weigh(x *tensor.Tensor) *tensor.Tensor {
 	w := x.Scope().Arange(x.Size()).Cast(x.Type()).Reshape(x.Shape().Slice()...)
 	return x.Mul(w.Sin()).Sum()

@@ -84,14 +84,14 @@ func onHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor,
 	return results
 }
 
-// A routine computes results from the matrices of one element of a batch. It may share its work
+// A routine computes results from the matrices of one element of a batch. It may divide its work
 // among the goroutines of par. If it fails it returns a message, otherwise "". It must not change
 // the operands. Results are row-major, and undefined at first.
 type routine[T linalg.Float] func(par linalg.Parallel, in []linalg.Matrix[T], out [][]T) string
 
 // onMatrices is onHost for routines that read their operands in place. narrow is the routine for
-// float32, wide the one for float64. The workers share the elements of a batch. The last two
-// dimensions of an operand are those of its matrices, and the others are the batch.
+// float32, wide the one for float64. The elements of the batch are divided among the workers. The
+// last two dimensions of an operand are those of its matrices, and the others are the batch.
 func onMatrices(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, narrow routine[float32], wide routine[float64]) []*Tensor {
 	if in[0].dtype == dtype.F32 {
 		return matricesOnHost(op, s, batch, in, out, narrow)

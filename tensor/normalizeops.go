@@ -41,7 +41,7 @@ func (x *Tensor) LayerNorm(normalized []int, weight, bias *Tensor, eps float64) 
 }
 
 // LayerNormAs is [Tensor.LayerNorm] followed by Cast to the floating point type t. If x is float32
-// and t has 16 bits, both are one pass over x. Use LayerNormAs for a result that only matrix
+// and t has 16 bits, one pass over x computes both. Use LayerNormAs for a result that only matrix
 // products read: under [Autocast] these products compute in the type that [Scope.Autocast] returns.
 func (x *Tensor) LayerNormAs(t dtype.Type, normalized []int, weight, bias *Tensor, eps float64) *Tensor {
 	floatResult("layer_norm", x, t)
