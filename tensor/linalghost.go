@@ -197,7 +197,8 @@ func matricesOnHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []
 	return results
 }
 
-// matrixOf returns the matrices of element b of the batch. Their elements are in the memory v.
+// matrixOf returns the matrix of element b of a batch with layout l. The matrix's elements are in
+// the memory v.
 func matrixOf[T linalg.Float](v []T, l *shape.Layout, b int) linalg.Matrix[T] {
 	r := l.Shape.Rank()
 	at := l.Offset
