@@ -364,7 +364,7 @@ func TestAutocastLossKept(t *testing.T) {
 	})
 }
 
-// TestGradientsOfCastsAddUp uses one float32 tensor, which is no leaf, in several layers. The
+// TestGradientsOfCastsAddUp uses one float32 tensor, which is not a leaf, in several layers. The
 // gradients of its casts must be added up in float32. One op must cast and add.
 func TestGradientsOfCastsAddUp(t *testing.T) {
 	Do(func(s *Scope) {

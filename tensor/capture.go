@@ -154,7 +154,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	done := false
 	defer func() {
 		if !done {
-			g.abandon() // f panicked with a value that is no error of the library
+			g.abandon() // f panicked with a value that is not an error of the library
 		}
 	}()
 	err = Try(func() { f(g.scope) })

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A DeviceCrosser is a [Function] whose operands may be on several devices. A Function that is no
-// DeviceCrosser refuses such operands. The result may be on any device. VJP returns each gradient
+// A DeviceCrosser is a [Function] whose operands may be on several devices. Other Functions refuse
+// operands on several devices. The result may be on any device. VJP returns each gradient
 // on the device of its operand. Forward and VJP queue their work on the streams that the scope of
 // the operands has for each device.
 type DeviceCrosser interface{ CrossesDevices() bool }

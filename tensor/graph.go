@@ -43,8 +43,8 @@ type Context struct {
 // Scope returns the scope for intermediate tensors.
 func (c *Context) Scope() *Scope { return c.scope }
 
-// Needs reports whether operand i requires a gradient. It returns the same in VJP as in Forward, so
-// that both agree on which tensors were saved.
+// Needs reports whether operand i requires a gradient. It returns the same in VJP as in Forward. So
+// Forward and VJP agree on which tensors were saved.
 func (c *Context) Needs(i int) bool { return c.needs[i] }
 
 // Wants reports, in VJP, whether this run uses the gradient of operand i. [Gradients] of a few

@@ -53,8 +53,8 @@ func remover[T comparable](k *hooks, list *[]T, h T) func() {
 // g belongs to a scope that ends when f returns; s.From(g) moves it to scope s. It may share memory
 // with other gradients and must not be changed in place. If a result is changed in place later, its
 // hook receives the gradient of the old value. [Gradients] returns the gradients that the hooks of
-// its inputs returned. torch's grad does so too, except for an input that is a result and lies on
-// the way to another input.
+// its inputs returned. torch's grad returns them too, except for an input that is a result and lies
+// on the way to another input.
 func (x *Tensor) RegisterHook(f func(g *Tensor) *Tensor) (remove func()) {
 	const op = "register_hook"
 	x.use(op)

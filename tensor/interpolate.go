@@ -241,7 +241,7 @@ func (a *axisSampler) sample(x *Tensor, mode InterpolateMode) *Tensor {
 	case InterpolateNearest, InterpolateNearestExact:
 		step := a.step()
 		if even := a.m / a.n; mode == InterpolateNearest && x.Rank() == 4 && a.m%a.n == 0 && even <= 2 {
-			// torch takes this step for images of equal or double size, whatever scale is given
+			// if the size stays equal or doubles, torch uses this step, whatever scale is given
 			step = 1 / float64(even)
 		}
 		return Apply(a.nearest(step, mode == InterpolateNearestExact), x)

@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// hostOps lists the ops that copy their operands to the host and their results back. They do so on
+// hostOps lists the ops that copy their operands to the host and their results back. They copy on
 // every device, and wait for the work queued so far. Most of their routines are those of package
 // cpu/linalg.
 var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_exp", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"}

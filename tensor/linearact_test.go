@@ -120,8 +120,8 @@ func TestLinearAct(t *testing.T) {
 	}
 }
 
-// TestLinearActOfAFunction passes a function that is no known activation. LinearAct must call it
-// with the result of the layer. LinearAct must refuse nil.
+// TestLinearActOfAFunction passes a function that is not a known activation. LinearAct must call
+// the function with the result of the layer. LinearAct must refuse nil.
 func TestLinearActOfAFunction(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {
