@@ -265,8 +265,8 @@ func (g *Graph) forget() {
 // Replay queues the recorded work as one launch, and returns without waiting. The work runs after
 // all earlier work on the tensors that it uses, and before all later work on these tensors, on any
 // stream. Replay returns an error of the device or of a function of [Graph.Check]. It also fails if
-// the graph is closed, or if a leaf has left the memory that the graph uses. Nothing is queued
-// then. After an error of a function of [Graph.Then] the work is queued nevertheless.
+// the graph is closed, or if a leaf has left the memory that the graph uses. In these cases nothing
+// is queued. After an error of a function of [Graph.Then] the work is queued nevertheless.
 func (g *Graph) Replay() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -19,9 +19,9 @@ func crosses(f Function) bool {
 }
 
 // BroadcastToDevices returns x on each of the devices, in x's scope, as torch.cuda.comm.broadcast
-// does. On x's own device the result is a view of x, on others a copy. The gradient of x is the sum
-// of the gradients of the results. It is added on x's device in the order of devs, so its bits are
-// always the same.
+// does. On x's own device the result is a view of x, and on other devices it is a copy. The
+// gradient of x is the sum of the gradients of the results. They are added on x's device in the
+// order of devs, so the bits of the sum are always the same.
 func (x *Tensor) BroadcastToDevices(devs ...device.Device) []*Tensor {
 	const op = "broadcast_to_devices"
 	x.use(op)

@@ -21,9 +21,9 @@ const (
 
 // GridSample reads images x, [n, c, h, w], at the positions of grid, [n, oh, ow, 2]. The result is
 // [n, c, oh, ow], as for torch's F.grid_sample in two dimensions. The last dimension of grid holds
-// (x, y): -1 is the left or upper border, 1 the right or lower border. [GridSampleOptions] says how
-// coordinates become positions, and what is read outside of the image. Both operands have one
-// floating point type. 16-bit types are computed in float32.
+// (x, y): -1 is the left or upper border, and 1 is the right or lower border. [GridSampleOptions]
+// says how coordinates become positions, and what is read outside of the image. Both operands have
+// one floating point type. 16-bit types are computed in float32.
 //
 // A coordinate that is not finite lies outside; see [GridSampleOptions]. For such a coordinate
 // torch on the CPU may read memory outside of the image. The gradient of grid has jumps. At a jump

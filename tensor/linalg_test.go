@@ -91,7 +91,7 @@ func TestLinAlgMisuse(t *testing.T) {
 	}
 }
 
-// TestDetOfSingular compares the derivatives of the determinant at singular matrices with
+// TestDetOfSingular compares the derivatives of the determinant at singular matrices with central
 // differences. The determinant is a polynomial in the elements, so these derivatives exist. torch's
 // first derivative is 0 there.
 func TestDetOfSingular(t *testing.T) {

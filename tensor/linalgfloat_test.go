@@ -33,7 +33,7 @@ func TestLargeFloat32(t *testing.T) {
 
 // TestLargeFloat32Gradients compares gradients of float32 matrices with those of the same matrices
 // in float64. Rounding to the nearest has an error up to ε. So the factors of a matrix A have an
-// error of about √n·ε·|A|. A gradient divides by a gap. For Eigh this is the smallest gap between
+// error of about √n·ε·|A|. A gradient divides by a gap. For Eigh it is the smallest gap between
 // values, and for SVD the smallest gap between their squares. For QR it is the smallest singular
 // value of R's first columns. So the limit is √n·ε·|A|/gap, relative to the gradient.
 func TestLargeFloat32Gradients(t *testing.T) {

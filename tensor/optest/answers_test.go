@@ -189,7 +189,7 @@ func TestLogCumSumExpOfAll(t *testing.T) {
 		want := make([]float64, len(rows))
 		for i := range want {
 			before := rows[i/600*600 : i+1]
-			most := slices.Max(before) // NaN if there is one
+			most := slices.Max(before) // NaN if before contains NaN
 			rest := 0.0
 			for _, v := range before {
 				rest += math.Exp(v - most)
