@@ -72,8 +72,8 @@ func testGraphsTakeTurns(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestGraphsShareAndGo drops or closes graphs that share memory. They must no longer count as users
-// of that memory.
+// TestGraphsShareAndGo drops or closes graphs that share memory. Afterwards they must no longer
+// count as users of that memory.
 func TestGraphsShareAndGo(t *testing.T) { recorders(t, testGraphsShareAndGo) }
 
 func testGraphsShareAndGo(t *testing.T, open func(seed int) device.Device) {
