@@ -221,8 +221,8 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 		return err
 	}
 	// The new files are on the disk, but not yet under their names. If they replace files that an
-	// older index lists, that index is removed first. During the renaming it would name a mixture
-	// of old and new files.
+	// older index lists, that index is removed first. Otherwise, during the renaming, it would name
+	// a mixture of old and new files.
 	old := s.listed(s.path + indexSuffix)
 	if slices.ContainsFunc(old, func(name string) bool { return written[name] }) {
 		if err := atomicfile.Remove(s.path + indexSuffix); err != nil && !os.IsNotExist(err) {

@@ -23,7 +23,7 @@ var ErrChecksum = errors.New("the check sum is wrong")
 
 // Checksums writes checksums of the header and of each tensor into the metadata, where other
 // programs ignore them. [Open] verifies the header's checksum, and [Load] also verifies the
-// checksums of the tensors. For mapped tensors, only [File.Verify] does so.
+// checksums of the tensors. The checksums of mapped tensors are verified only by [File.Verify].
 func Checksums() SaveOption { return func(s *saver) { s.sums = true } }
 
 // sumsText returns the value of the metadata key sumsKey for the given checksums.

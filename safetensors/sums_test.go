@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Programs that do not know the checksums can read a file with them. A flipped bit in any byte is
-// an error, except in the metadata key of the checksums.
+// Programs that do not know the checksums can read a file that has them. A flipped bit in any byte
+// of the file is an error, except in the metadata key of the checksums.
 func TestChecksums(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	in := map[string]*tensor.Tensor{

@@ -9,7 +9,7 @@ import (
 )
 
 // TestGluGradient compares the gradient of Glu with that of the composition of other ops. The bits
-// must be equal. A gradient with a graph is composed too.
+// must be equal. A gradient that records a graph must have these bits too.
 func TestGluGradient(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, ty := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {

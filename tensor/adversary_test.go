@@ -13,7 +13,7 @@ import (
 
 // streamProgram is a program on several streams without any explicit ordering. It trains a small
 // network. It copies batches in advance from one page-locked buffer, and fills the buffer again
-// meanwhile. Half of the forward pass, the update and the reading of activations run on separate
+// meanwhile. The update, the reading of activations and half of the forward pass run on separate
 // streams. It frees memory that other streams still read, and immediately allocates the same amount
 // again. The host waits only at the end. streamProgram returns all computed values.
 func streamProgram(dev device.Device, first, second, copies device.Stream) (seen []float32, err error) {

@@ -364,10 +364,10 @@ func (f *attentionFunc) broadcast(in []*Tensor) shape.Dims {
 // ALiBi returns the biases that attention with linear biases adds to the scores, [heads, queries,
 // keys] (O. Press et al., arXiv:2108.12409). The bias is -m·|i - j| for query i and key j, where
 // the last query has the position of the last key. The slopes m of n heads are 2^(-8/n), 2^(-16/n)
-// …. If n is no power of two, the first slopes are the slopes for the next lower power of two. They
-// are followed by every second slope for the next higher power of two, as in the authors' code. For
-// causal attention fill the bias above the diagonal with -Inf. Pass the result as the Mask of
-// [ScaledDotProductAttention].
+// …. If n is not a power of two, the first slopes are the slopes for the next lower power of two.
+// They are followed by every second slope for the next higher power of two, as in the authors'
+// code. For causal attention, fill the bias above the diagonal with -Inf. Pass the result as the
+// Mask of [ScaledDotProductAttention].
 func (m Maker) ALiBi(heads, queries, keys int) *Tensor {
 	const op = "alibi"
 	if heads < 1 || queries < 0 || keys < 0 {

@@ -203,7 +203,7 @@ func (f *attentionFunc) fastForward(c *Context, in []*Tensor) (y, lse *Tensor) {
 			return y.reshape(fy).Cast(q.dtype)
 		}
 		if q.isFourDims(t, fq) && in[1].isFourDims(t, fk) && in[2].isFourDims(t, fv) && !f.masked {
-			y = compute(s) // here compute makes no tensor but y
+			y = compute(s) // here compute makes no tensor except y
 		} else {
 			y = within(s, compute)
 		}

@@ -74,7 +74,7 @@ func (p *projection) alloc(op string, s *Scope, dev device.Device, t dtype.Type)
 		return d
 	}
 	whole := alloc(op, s, dev, t, p.shape)
-	defer whole.Free() // the parts keep its memory
+	defer whole.Free() // the parts keep the memory of whole
 	for i := range d {
 		d[i] = whole.handle(op, s, p.layouts[i])
 	}

@@ -37,8 +37,9 @@ const (
 	AutocastWithin
 )
 
-// An Autocaster is a [Function] with an autocast class. A Function that is no Autocaster has the
-// class [AutocastThrough]. torch.amp.custom_fwd with cast_inputs=torch.float32 is [AutocastHigh].
+// An Autocaster is a [Function] with an autocast class. A Function that is not an Autocaster has
+// the class [AutocastThrough]. torch.amp.custom_fwd with cast_inputs=torch.float32 is
+// [AutocastHigh].
 type Autocaster interface{ Autocast() AutocastClass }
 
 // Autocast makes a scope use mixed precision, as torch.autocast does. Ops that tolerate low

@@ -15,8 +15,8 @@ import (
 )
 
 // TestAutocastCache uses a parameter twice under autocast. It must be cast once, and again after it
-// has changed. Its gradient must be summed in float32. The cast must end with the scope that set
-// autocast.
+// has changed. Its gradient must be summed in float32. The cast must be freed with the scope that
+// set autocast.
 func TestAutocastCache(t *testing.T) {
 	Do(func(o *Scope) {
 		w := o.Ones(4, 4).RequiresGrad()
@@ -364,7 +364,7 @@ func TestAutocastLossKept(t *testing.T) {
 	})
 }
 
-// TestGradientsOfCastsAddUp uses one float32 tensor, which is no leaf, in several layers. The
+// TestGradientsOfCastsAddUp uses one float32 tensor, which is not a leaf, in several layers. The
 // gradients of its casts must be added up in float32. One op must cast and add.
 func TestGradientsOfCastsAddUp(t *testing.T) {
 	Do(func(s *Scope) {

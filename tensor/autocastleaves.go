@@ -53,7 +53,7 @@ func (g *castGroup) list() []weak.Pointer[Tensor] {
 }
 
 // get returns the cast of t, or nil if the cache must not keep this cast. As in torch the cache
-// keeps only casts of float32 leaves that require a gradient and are no views. The cast is part of
+// keeps only casts of float32 leaves that require a gradient and are not views. The cast is part of
 // the graph, even if a scope without gradients needs it first.
 func (k *castCache) get(t *Tensor, typ dtype.Type) *Tensor {
 	if k == nil || !typ.IsHalf() || !castLeaf(t) {

@@ -9,11 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Backward computes the gradients of x with respect to every leaf that x was computed from, and
-// adds each to the gradient of its leaf. x must be a scalar unless [GradOutput] is given. Backward
-// also adds to the gradients of results that retain theirs ([Tensor.RetainGrad]). It frees each
-// value that the graph saved as soon as the value has been used. A leaf's gradient lives in the
-// leaf's own scope.
+// Backward computes the gradient of x with respect to every leaf that x was computed from, and adds
+// it to the leaf's gradient. x must be a scalar unless [GradOutput] is given. Backward also adds to
+// the gradients of results that retain theirs ([Tensor.RetainGrad]). It frees each value that the
+// graph saved as soon as the value has been used. A leaf's gradient lives in the leaf's own scope.
 func (x *Tensor) Backward(opts ...GradOption) {
 	o := optionsOf("backward", opts)
 	switch {

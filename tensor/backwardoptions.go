@@ -50,10 +50,10 @@ func Also(y, g *Tensor) GradOption {
 	return func(o *gradOptions) { o.more = append(o.more, start{y, g}) }
 }
 
-// Into makes Backward add only to the gradients of these tensors, leaves or results, and compute
-// only the gradients that these need. It is torch's inputs=. If the result does not depend on a
-// tensor, the tensor's gradient does not change. A result among the tensors retains its gradient
-// from then on ([Tensor.RetainGrad]). Into without tensors is refused.
+// Into makes Backward add only to the gradients of these tensors, which may be leaves or results.
+// Backward computes only the gradients that are needed for this. Into is torch's inputs=. If the
+// result does not depend on a tensor, the tensor's gradient does not change. A result among the
+// tensors retains its gradient from then on ([Tensor.RetainGrad]). Into without tensors is refused.
 func Into(x ...*Tensor) GradOption {
 	return func(o *gradOptions) {
 		if o.into = append(slices.Clip(o.into), x...); o.into == nil {

@@ -43,9 +43,9 @@ func (x *Tensor) viewPart(op string, p part) *Tensor {
 // recordPart adds y, the view of the part p of x, to the graph.
 func (y *Tensor) recordPart(x *Tensor, p part) { y.recordRegion(x, p.layoutIn, &p) }
 
-// A partial is a gradient of a tensor that arrives in parts along one axis. As long as possible it
-// holds the pieces without a copy. If all pieces lie in one memory, at their offsets in the whole
-// gradient, that memory is the gradient.
+// A partial is a gradient of a tensor that arrives in parts along one axis. It holds the pieces
+// without a copy as long as possible. If all pieces lie in one memory, at their offsets in the
+// whole gradient, that memory is the gradient.
 type partial struct {
 	part    // the first part whose gradient arrived
 	operand operandInfo

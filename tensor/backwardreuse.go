@@ -4,16 +4,16 @@ package tensor
 // that Backward needs in addition to the saved values.
 
 // mayOverwrite reports whether a VJP may put its result into g, the gradient that the VJP was
-// called with. It may do so if no graph is recorded, and if nothing else uses g's memory, such as a
-// hook or a retained gradient.
+// called with. This requires that no graph is recorded, and that nothing else uses g's memory. For
+// example, a hook or a retained gradient may use it.
 func (c *Context) mayOverwrite(g *Tensor) bool {
 	// There are two handles: the engine has one and frees it, and the VJP has the other.
 	return c.run != nil && !c.run.o.create && c.scope.modes.noGrad && g.node == nil && g.st.refs.Load() == 2 && g.layout.Contiguous()
 }
 
-// pending returns the gradient of operand i that other VJPs have sent so far. A VJP may add its own
-// gradient to it in one pass, and then sets c.took. pending returns nil if nothing has arrived, if
-// the sum must have a graph, or if the elements are not contiguous.
+// pending returns the gradient of operand i that other VJPs have sent so far. In one pass, a VJP
+// may compute its own gradient and add the pending gradient. It then sets c.took. pending returns
+// nil if nothing has arrived, if the sum must have a graph, or if the elements are not contiguous.
 func (c *Context) pending(i int) *Tensor {
 	if c.run == nil || c.run.o.create || !c.scope.modes.noGrad || !c.Wants(i) {
 		return nil

@@ -154,7 +154,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	done := false
 	defer func() {
 		if !done {
-			g.abandon() // f panicked with a value that is no error of the library
+			g.abandon() // f panicked with a value that is not an error of the library
 		}
 	}()
 	err = Try(func() { f(g.scope) })
@@ -265,8 +265,8 @@ func (g *Graph) forget() {
 // Replay queues the recorded work as one launch, and returns without waiting. The work runs after
 // all earlier work on the tensors that it uses, and before all later work on these tensors, on any
 // stream. Replay returns an error of the device or of a function of [Graph.Check]. It also fails if
-// the graph is closed, or if a leaf has left the memory that the graph uses. Nothing is queued
-// then. After an error of a function of [Graph.Then] the work is queued nevertheless.
+// the graph is closed, or if a leaf has left the memory that the graph uses. In these cases nothing
+// is queued. After an error of a function of [Graph.Then] the work is queued nevertheless.
 func (g *Graph) Replay() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -387,8 +387,8 @@ func (g *Graph) unfinished(op string) error {
 	return newError(op, ErrCapture, nil, "the capture has failed: there is no graph").hint("see the error of Capture")
 }
 
-// Scope returns the graph's scope, which f received. It closes with the graph. For a nil Graph,
-// which [Capturing] returns for work that is not captured, Scope returns the root scope.
+// Scope returns the graph's scope, which f received. The scope closes with the graph. For a nil
+// Graph, which [Capturing] returns for work that is not captured, Scope returns the root scope.
 func (g *Graph) Scope() *Scope {
 	if g == nil {
 		return root

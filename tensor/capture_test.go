@@ -298,7 +298,7 @@ func testNotCapturable(t *testing.T, dev, second, cpu device.Device) {
 	if v := total(); math.Abs(v-24) > 1e-4 {
 		t.Errorf("the sum is %v", v)
 	}
-	// Panics that are no errors of the library are passed on, and leave nothing of the capture
+	// Panics that are not errors of the library are passed on. They leave nothing of the capture
 	// either.
 	func() {
 		defer func() {

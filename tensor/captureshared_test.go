@@ -72,8 +72,8 @@ func testGraphsTakeTurns(t *testing.T, open func(seed int) device.Device) {
 	}
 }
 
-// TestGraphsShareAndGo drops or closes graphs that share memory. They must no longer count as users
-// of that memory.
+// TestGraphsShareAndGo drops or closes graphs that share memory. Afterwards they must no longer
+// count as users of that memory.
 func TestGraphsShareAndGo(t *testing.T) { recorders(t, testGraphsShareAndGo) }
 
 func testGraphsShareAndGo(t *testing.T, open func(seed int) device.Device) {
@@ -170,8 +170,8 @@ func testChangedOnce(t *testing.T, open func(seed int) device.Device) {
 	ok(t, other.Close())
 }
 
-// TestNestedCapture makes a capture inside of another one, on the same streams. It must make a
-// graph of its own. If the inner capture fails, the outer one must not be affected.
+// TestNestedCapture makes a capture inside of another capture, on the same streams. The inner
+// capture must make a graph of its own. If it fails, the outer capture must not be affected.
 func TestNestedCapture(t *testing.T) {
 	t.Run("gpu", func(t *testing.T) {
 		testNestedCapture(t, func(seed int) (dev, other device.Device) {
@@ -236,8 +236,8 @@ func testNestedCapture(t *testing.T, open func(seed int) (dev, other device.Devi
 	}
 }
 
-// TestUnfinishedGraph uses the graph that Scope.Capture returns before the capture ends, and after
-// a failure. Its methods must return errors that say so.
+// TestUnfinishedGraph uses the graph that Scope.Capture returns, before the capture ends and after
+// a failed capture. The graph's methods must return errors that name this state.
 func TestUnfinishedGraph(t *testing.T) { recorders(t, testUnfinishedGraph) }
 
 func testUnfinishedGraph(t *testing.T, open func(seed int) device.Device) {

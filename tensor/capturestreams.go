@@ -57,7 +57,7 @@ func (g *Graph) isRecorded(s device.Stream) bool {
 }
 
 // joinStreams makes the graph's first stream wait for all other recorded streams, so that the
-// captured function need not do so.
+// captured function need not wait for them.
 func (g *Graph) joinStreams() error {
 	all := slices.Clone(g.firsts[1:])
 	for _, l := range g.lanes {

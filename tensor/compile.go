@@ -120,8 +120,8 @@ func Compile(f func(s *Scope, x ...*Tensor) []*Tensor, opts ...CompileOption) *C
 }
 
 // Call returns f(x...) in scope s. Operands are copied to the graph's memory, and results from it.
-// Within a capture it calls f itself, whose work then belongs to that capture. Call panics with an
-// *[Error] as an op does, also if c is closed.
+// Within a capture it calls f itself, and the work of f belongs to that capture. Call panics with
+// an *[Error] as an op does, also if c is closed.
 func (c *Compiled) Call(s *Scope, x ...*Tensor) []*Tensor {
 	const op = "compiled"
 	m := modesOf(&s.modes)

@@ -184,8 +184,8 @@ func TestCompiledPanics(t *testing.T) {
 	})
 }
 
-// TestCompiledResultsAreNew checks the memory of results, in eager calls and in replays. They must
-// share none with operands and parameters.
+// TestCompiledResultsAreNew checks the memory of results, in eager calls and in replays. Results
+// must share no memory with operands and parameters.
 func TestCompiledResultsAreNew(t *testing.T) {
 	p := tensor.Root().From([]float32{5})
 	c := tensor.Compile(func(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tensor {

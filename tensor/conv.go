@@ -136,8 +136,8 @@ func (x *Tensor) convTranspose(op string, rank int, weight, bias *Tensor, o Conv
 		return y
 	}
 	in := checkConv(op, rank, x, weight, bias)
-	// This op computes the gradient of the convolution v: v's input has the shape of this result,
-	// and v's result the shape of x.
+	// This op computes the gradient of the input of the convolution v. So the input of v has the
+	// shape of this op's result, and the result of v has the shape of x.
 	v := convolution{op: op, groups: groupsOf(op, in, o.Groups), outputs: weight.Dim(0)}
 	v.rank = rank
 	v.channels = weight.Dim(1) * v.groups

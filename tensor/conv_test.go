@@ -143,7 +143,7 @@ func TestConvMemory(t *testing.T) {
 }
 
 // TestConvParts checks convolutions whose columns are so large that the batch is processed in
-// parts. The result and the gradients must equal those of the samples one by one, up to rounding.
+// parts. Up to rounding, the result and the gradients must equal those of one sample at a time.
 func TestConvParts(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		o := tensor.ConvOptions{Padding: []int{1}}

@@ -112,8 +112,8 @@ func (m Maker) ArangeStep(start, end, step float64) *Tensor {
 	return x
 }
 
-// Eye returns the identity matrix with n rows and n columns. A second argument sets another number
-// of columns.
+// Eye returns the identity matrix with n rows and n columns. A second argument sets a different
+// number of columns.
 func (m Maker) Eye(n int, columns ...int) *Tensor {
 	wide := n
 	if len(columns) > 0 {

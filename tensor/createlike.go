@@ -5,7 +5,7 @@ package tensor
 //	position := x.New().Arange(x.Dim(1)) // torch.arange(x.size(1), device=x.device)
 //
 // The element type is the maker's default: int64 for Arange, float32 elsewhere. x.New().Typed(t)
-// chooses another one. [Tensor.NewZeros] and the other New methods use x's type.
+// chooses another type. [Tensor.NewZeros] and the other New methods use x's type.
 func (x *Tensor) New() Maker {
 	x.use("new")
 	return x.scope.On(x.st.dev)

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A DeviceCrosser is a [Function] whose operands may be on several devices. A Function that is no
-// DeviceCrosser refuses such operands. The result may be on any device. VJP returns each gradient
+// A DeviceCrosser is a [Function] whose operands may be on several devices. Other Functions refuse
+// operands on several devices. The result may be on any device. VJP returns each gradient
 // on the device of its operand. Forward and VJP queue their work on the streams that the scope of
 // the operands has for each device.
 type DeviceCrosser interface{ CrossesDevices() bool }
@@ -19,9 +19,9 @@ func crosses(f Function) bool {
 }
 
 // BroadcastToDevices returns x on each of the devices, in x's scope, as torch.cuda.comm.broadcast
-// does. On x's own device the result is a view of x, on others a copy. The gradient of x is the sum
-// of the gradients of the results. It is added on x's device in the order of devs, so its bits are
-// always the same.
+// does. On x's own device the result is a view of x, and on other devices it is a copy. The
+// gradient of x is the sum of the gradients of the results. They are added on x's device in the
+// order of devs, so the bits of the sum are always the same.
 func (x *Tensor) BroadcastToDevices(devs ...device.Device) []*Tensor {
 	const op = "broadcast_to_devices"
 	x.use(op)

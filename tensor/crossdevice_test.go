@@ -332,8 +332,8 @@ func TestFuncCrossesDevices(t *testing.T) {
 	})
 }
 
-// TestCrossDeviceStreams records the streams of a VJP. It must queue its work for a device on the
-// stream that the forward pass used there, whatever the device of the result is.
+// TestCrossDeviceStreams records the streams of a VJP. The VJP must queue its work for a device on
+// the stream that the forward pass used there, whatever the device of the result is.
 func TestCrossDeviceStreams(t *testing.T) {
 	devs := threeDevices(t)
 	st, err := devs[1].NewStream(0)

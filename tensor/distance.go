@@ -28,8 +28,8 @@ type distanceKind struct {
 var (
 	rowsDiff = x0.Sub(x1)
 	rowsGap  = rowsDiff.Abs()
-	// The difference of two elements and its absolute value, for ops with the operands of the field
-	// gradient.
+	// The difference of two elements and the difference's absolute value. Both are for ops that
+	// have the operands described at the field gradient.
 	gradDiff = x1.Sub(x2)
 	gradGap  = gradDiff.Abs()
 	// The sign of the difference, or the difference itself where it is 0 or NaN.
@@ -267,8 +267,8 @@ var (
 	gapOp          = &Elementwise{Name: "pairwise_distance", Arity: 2, Expr: pairGap, Params: []float64{0}}
 )
 
-// pairable reports whether one pass over x and y gives the bits of several ops. Several ops would
-// round 16-bit floats in between, and the order of a sum depends on the layout.
+// pairable reports whether one pass over x and y gives the same bits as separate ops. Separate ops
+// would round 16-bit floats in between, and the order of a sum depends on the layout.
 func pairable(x, y *Tensor) bool {
 	return x.dtype == y.dtype && x.dtype.IsFloat() && x.dtype.Compute() == x.dtype && x.layout.Shape == y.layout.Shape &&
 		x.Rank() > 0 && x.Size() > 0 && x.IsContiguous() && y.IsContiguous()

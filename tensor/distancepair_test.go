@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestPairwiseDistanceInOnePass compares distances of order 2 with the several ops that they
-// replace. Values, gradients, and gradients of gradients must have the same bits.
+// TestPairwiseDistanceInOnePass computes distances of order 2 in one pass. It compares them with
+// the separate ops that the pass replaces. Values, gradients, and gradients of gradients must have
+// the same bits.
 func TestPairwiseDistanceInOnePass(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {

@@ -13,8 +13,9 @@ import (
 	"testing"
 )
 
-// TestFilesAreListed checks that every file of the package is in the map of doc.go, and contains
-// the names that the map lists. A file that is named after its only op needs no row.
+// TestFilesAreListed checks that the list in doc.go has every file of the package. Each file must
+// contain the names that the list gives for it. A file that is named after its only op needs no
+// row.
 func TestFilesAreListed(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {

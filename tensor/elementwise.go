@@ -178,8 +178,8 @@ func (e *Elementwise) apply(in []*Tensor, params []float64) *Tensor {
 }
 
 // follow sets the strides of y, which has no values yet, to the strides of the operands that have
-// y's shape. It does so only if these operands have equal strides and lie in memory without gaps.
-// So the op reads and writes memory in order. Operands that are broadcast do not count.
+// y's shape. It sets them only if these operands have equal strides and lie in memory without gaps.
+// Then the op reads and writes memory in order. Operands that are broadcast do not count.
 func (y *Tensor) follow(in []*Tensor) {
 	var order *shape.Layout
 	for _, t := range in {

@@ -56,7 +56,7 @@ func (f stopFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // EmbeddingRenormInPlace limits the norm of the rows of the matrix x that index selects. If the
 // norm of order p of such a row is greater than maxNorm, it multiplies the row by maxNorm/(norm +
-// 1e-7). It is torch's embedding_renorm_. Followed by [Tensor.Embedding] it is F.embedding with
+// 1e-7). It is torch's embedding_renorm_. Call [Tensor.Embedding] after it to get F.embedding with
 // max_norm. A row that is selected twice is shortened once. Like every change in place it refuses a
 // leaf that requires a gradient, except in NoGrad. It has no gradient.
 func (x *Tensor) EmbeddingRenormInPlace(index *Tensor, maxNorm, p float64) *Tensor {
@@ -85,9 +85,9 @@ func (x *Tensor) EmbeddingRenormInPlace(index *Tensor, maxNorm, p float64) *Tens
 	return x
 }
 
-// OneHot returns, for indices x (int64 or int32) of classes 0 … classes-1, int64 rows that are 1 at
-// the index and 0 elsewhere. The shape is x.Shape() + [classes]. An index out of range is an error,
-// which a GPU reports at the next wait.
+// OneHot returns one int64 row for each index in x. The row is 1 at the index and 0 elsewhere. x is
+// int64 or int32, and its indices are 0 … classes-1. The shape is x.Shape() + [classes]. An index
+// out of range is an error, which a GPU reports at the next wait.
 func (x *Tensor) OneHot(classes int) *Tensor {
 	checkIndex("one_hot", x, x)
 	in := []*Tensor{x}

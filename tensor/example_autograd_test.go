@@ -75,7 +75,7 @@ func ExampleAlso() {
 	// Output: tensor([3., 5.])
 }
 
-// The option Into chooses the tensors to whose gradients Backward adds. They may be results.
+// The option Into chooses the tensors whose gradients Backward adds to. They may be results.
 func ExampleInto() {
 	x, w := tensor.From([]float32{1, 2}).RequiresGrad(), tensor.From([]float32{3, 4}).RequiresGrad()
 	x.Mul(w).Sum().Backward(tensor.Into(w))

@@ -118,9 +118,9 @@ func ExampleGraph_Feed() {
 	// tensor([1.7500, 1.7500], device='cuda:0')
 }
 
-// decay opens a scope of its own, as an optimizer's step does. It finds the captured graph by its
-// operand, and opens its scope in the graph's scope. One replay runs one operation: the kernel that
-// multiplies computes the square too.
+// decay opens a scope of its own, as an optimizer's step does. From its operand, decay finds the
+// graph that is being captured, and opens the scope in the graph's scope. One replay runs one
+// operation: the kernel that multiplies computes the square too.
 func ExampleCapturing() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Whole-number division rounds down, as Python's // and %. TruncDivide and Fmod round towards zero,
-// as C does. Integers stay integers.
+// Whole-number division rounds down, as Python's // and % do. TruncDivide and Fmod round towards
+// zero, as C does. Integers stay integers.
 func ExampleTensor_FloorDivide() {
 	x := tensor.From([]int64{7, -7, 7, -7})
 	y := tensor.From([]int64{2, 2, -2, -2})

@@ -163,8 +163,8 @@ var huber = tensor.Declare(&tensor.Elementwise{
 	},
 })
 
-// Operands are broadcast to a common shape. Run-time scalars are passed to Apply: another value
-// needs no other kernel.
+// Operands are broadcast to a common shape. Run-time scalars are passed to Apply, so a new value
+// needs no new kernel.
 func ExampleElementwise_Apply() {
 	guess := tensor.From([]float32{0.5, 3, -4}).RequiresGrad()
 	loss := huber.Apply([]*tensor.Tensor{guess, tensor.From(float32(0))}, 1)

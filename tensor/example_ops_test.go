@@ -94,7 +94,7 @@ func ExampleTensor_AddScalar() {
 	// tensor([False,  True, False]) tensor([False,  True,  True])
 }
 
-// A tensor may have another element type than float32.
+// A tensor may have an element type other than float32.
 func ExampleTensor_Half() {
 	x := tensor.From(1.0 / 3)
 	fmt.Println(x.Float(), x.Half(), x.BFloat16(), x.Long())

@@ -45,7 +45,7 @@ func ExampleScope_Close() {
 	// true
 }
 
-// Scopes nest. A child inherits the modes of its parent, and ends before it.
+// Scopes nest. A child inherits the modes of its parent, and ends before the parent does.
 func ExampleScope_New() {
 	outer := tensor.NewScope(tensor.NoGrad(), tensor.Named("epoch"))
 	inner := outer.New(tensor.Named("step"))
@@ -77,8 +77,8 @@ func ExampleTensor_In() {
 	// tensor([6., 8.])
 }
 
-// s.From(x) moves x to the scope s, for example a batch, which ends with its step. w.In(s) only
-// lends w to s, for example a parameter, which lives longer.
+// s.From(x) moves x to the scope s. This suits a batch, which is freed at the end of its step.
+// w.In(s) only lends w to s. This suits a parameter, which lives longer.
 func ExampleScope_From() {
 	w, batch := tensor.From([]float32{3, 4}), tensor.From([]float32{1, 2})
 	tensor.Do(func(s *tensor.Scope) {
@@ -210,7 +210,8 @@ func ExampleComposed() {
 	// [0.0900 0.2447 0.6652]
 }
 
-// Every created tensor knows the line that made it; with RecordSites every result does.
+// Every created tensor knows the line that made it. With RecordSites, every result of an op does
+// too.
 func ExampleRecordSites() {
 	tensor.Do(func(s *tensor.Scope) {
 		h := s.Ones(2, 3).MulScalar(2)

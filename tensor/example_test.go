@@ -35,7 +35,7 @@ func ExampleFrom() {
 	// bool
 }
 
-// A maker creates tensors with another type than the scope's. With On it creates them on another
+// A maker creates tensors of a type other than the scope's. With On it creates them on another
 // device.
 func ExampleMaker() {
 	half := tensor.Typed(dtype.F16)

@@ -51,8 +51,8 @@ func logitExpr(x *expr.Expr) *expr.Expr {
 }
 
 // xNegative is x < 0, and expNegAbs is e^-|x|. They express the gradient of log(sigmoid(x)), which
-// is sigmoid(-x). The second derivative is small for large |x|. In this form it is accurate there
-// too, in contrast to the form y·(1-y) of sigmoid's derivative.
+// is sigmoid(-x). The second derivative is small for large |x|. With these two expressions it is
+// accurate there too. With the expression y·(1-y) for sigmoid's derivative it would not be.
 var (
 	xNegative = x0.Lt(zeroC)
 	expNegAbs = xNegative.Select(x0, x0.Neg()).Exp()
@@ -214,6 +214,6 @@ func (x *Tensor) XLogY(y *Tensor) *Tensor { return xlogyOp.Apply([]*Tensor{x, y}
 func (x *Tensor) Entr() *Tensor { return entrOp.Apply([]*Tensor{x}) }
 
 // Ndtr returns ½·erfc(-x/√2), the probability that a standard normal number is at most x. For large
-// negative x, where the result is small, its relative error is about x²/2 times a rounding error.
-// torch.special.ndtr is computed as ½·(1 + erf(x/√2)), and returns 0 there.
+// negative x the result is small, and its relative error is about x²/2 times a rounding error.
+// torch.special.ndtr is computed as ½·(1 + erf(x/√2)), and returns 0 for such x.
 func (x *Tensor) Ndtr() *Tensor { return ndtrOp.Apply([]*Tensor{x}) }

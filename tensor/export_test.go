@@ -25,7 +25,8 @@ func ExprPlans() int {
 	return len(exprPlans.m)
 }
 
-// ExprWholes maps ops over many elements, which an expression cannot call, to their methods.
+// ExprWholes has the name of a method for each op that an expression cannot call because the op
+// works over many elements.
 var ExprWholes = exprWholes
 
 // Vigils returns how many scopes with modes are watched.

@@ -41,9 +41,10 @@ type Vars map[string]any
 // without tensors are computed in float64. Unlike in a chain of ops, 16-bit floats are rounded
 // once, at the end. Gradients at kinks are those of the ops: the gradient of relu at 0 is 0, and
 // each of two equal operands of max receives half. A second gradient is the derivative of the first
-// one's formula. The gradients that the ops declare are not used for it. For example the derivative
-// of "relu(a)*b" with respect to b and then a is 1 at a = 0. Under [Autocast] the operands are cast
-// to float32 if the formula contains a function such as exp. Otherwise they are not cast.
+// gradient's formula. It does not use the gradients that the ops declare. For example, the
+// derivative of "relu(a)*b" with respect to b and then a is 1 at a = 0. Under [Autocast] the
+// operands are cast to float32 if the formula contains a function such as exp. Otherwise they are
+// not cast.
 //
 // A wrong text panics with an *[Error] that shows the column. At most 12 operands may be tensors,
 // which must be on one device. Expressions nest at most 100 deep, and the text is at most 4096
@@ -156,8 +157,8 @@ func (x *exprText) unmatched(names []string, given map[string]exprOperand) *expr
 	return nil
 }
 
-// exprNumber returns the value and kind of a Go number. If v is no number that an expression
-// accepts, why says so. Otherwise why is "".
+// exprNumber returns the value and kind of a Go number. If v is not a number that an expression
+// accepts, why is the reason. Otherwise why is "".
 func exprNumber(v any) (value float64, kind numberKind, why string) {
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Bool:

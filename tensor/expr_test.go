@@ -217,8 +217,8 @@ func FuzzExpr(f *testing.F) {
 	})
 }
 
-// TestExprWholes calls ops in an expression that are not elementwise. The error must name a method
-// to call instead, and the method must exist. No op may be both refused and known.
+// TestExprWholes tries to call ops that are not elementwise in an expression. The error must name a
+// method to call instead, and the method must exist. No op may be both refused and known.
 func TestExprWholes(t *testing.T) {
 	methods := reflect.TypeFor[*tensor.Tensor]()
 	for name, method := range tensor.ExprWholes {

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// An exprFunc is a function that the text of [Expr] may call. It is a declared op, and has the op's
-// rule for types and its gradient.
+// An exprFunc is a function that the text of [Expr] may call. A declared op computes the function.
+// The function has the op's rule for types and the op's gradient.
 type exprFunc struct {
 	op      *Elementwise
 	integer *Elementwise // the op for integer operands; nil means op
@@ -26,7 +26,8 @@ var exprAliases = map[string]string{
 	"subtract": "sub", "multiply": "mul", "divide": "div",
 }
 
-// exprWholes maps ops over many elements, which an expression cannot call, to their methods.
+// exprWholes has the name of a method for each op that an expression cannot call because the op
+// works over many elements.
 var exprWholes = map[string]string{
 	"sum": "Sum", "mean": "Mean", "prod": "Prod", "var": "Var", "std": "Std", "norm": "Norm", "all": "All", "any": "Any",
 	"amax": "Amax", "amin": "Amin", "argmax": "Argmax", "argmin": "Argmin", "median": "Median", "logsumexp": "LogSumExp",

@@ -17,7 +17,8 @@ import (
 )
 
 // The limits of an expression of [Expr]: the length of its text in bytes, its depth of nesting, its
-// number of operations, and its number of tensors. A kernel accepts no more tensors than that.
+// number of operations, and its number of tensors. A kernel accepts at most maxExprOperands
+// tensors.
 const (
 	maxExprText     = 4096
 	maxExprDepth    = 100

@@ -182,8 +182,8 @@ func (p *forkedProgram) eager() []float64 {
 
 // TestForkedCaptures captures programs on several streams, and replays them in any order that the
 // edges of the graph allow. The results must equal those of an eager run on one stream, bit for
-// bit. It runs 40 programs, each with another order. With -short it runs 6, and with FLAMBEAU_SOAK
-// 1000.
+// bit. It runs 40 programs, each in a different order. With -short it runs 6, and with
+// FLAMBEAU_SOAK 1000.
 func TestForkedCaptures(t *testing.T) {
 	n := 40
 	switch {

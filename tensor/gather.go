@@ -132,8 +132,8 @@ func (x *Tensor) Gather(dim int, index *Tensor) *Tensor {
 }
 
 // TakeAlong does what [Tensor.Gather] does, but first broadcasts x and index in all dimensions
-// except dim, as torch.take_along_dim does. It selects elements by the result of Argsort, or of
-// Argmax with KeepDim. Negative indices count from the end.
+// except dim, as torch.take_along_dim does. Use it to select elements by the result of Argsort, or
+// of Argmax with KeepDim. Negative indices count from the end.
 func (x *Tensor) TakeAlong(index *Tensor, dim int) *Tensor {
 	const op = "take_along_dim"
 	checkIndex(op, x, index)
@@ -151,7 +151,7 @@ func (x *Tensor) TakeAlong(index *Tensor, dim int) *Tensor {
 	return Apply(namedFunc{gatherFunc{a, op}, places, wrap}, x.expand(s.With(a, n)), places.expand(s.With(a, m)))
 }
 
-// Take returns the elements of x, seen as a vector, that index selects, as torch.take does. The
+// Take treats x as a vector and returns the elements that index selects, as torch.take does. The
 // result has index's shape. Negative indices count from the end.
 func (x *Tensor) Take(index *Tensor) *Tensor {
 	const op = "take"

@@ -33,7 +33,8 @@ type Context struct {
 	n     *node     // in VJP: the node whose VJP runs
 	to    []*task   // in VJP: the tasks of the operands' gradients
 	run   *engine   // in VJP: the run of Backward or Gradients
-	// in VJP: 1 + the number of the operand whose returned gradient includes the pending gradient
+	// in VJP: 1+i if the gradient that VJP returns for operand i includes the gradient from
+	// c.pending(i); 0 if no returned gradient includes one
 	took int
 	// in VJP: the activation before operand 0, if VJP has computed the activation's gradient too
 	past *task
@@ -42,8 +43,8 @@ type Context struct {
 // Scope returns the scope for intermediate tensors.
 func (c *Context) Scope() *Scope { return c.scope }
 
-// Needs reports whether operand i requires a gradient. It returns the same in VJP as in Forward, so
-// that both agree on which tensors were saved.
+// Needs reports whether operand i requires a gradient. It returns the same in VJP as in Forward. So
+// Forward and VJP agree on which tensors were saved.
 func (c *Context) Needs(i int) bool { return c.needs[i] }
 
 // Wants reports, in VJP, whether this run uses the gradient of operand i. [Gradients] of a few
@@ -130,7 +131,8 @@ type node struct {
 	shape    shape.Dims
 	dtype    dtype.Type
 	dev      device.Device
-	// The stream of the scope, or else dev's default stream. VJPs use it for work on dev.
+	// The stream of the scope, or dev's default stream if the scope has none. VJPs use this stream
+	// for work on dev.
 	stream   device.Stream
 	made     *site
 	dropped  atomic.Bool

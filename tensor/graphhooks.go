@@ -50,11 +50,11 @@ func remover[T comparable](k *hooks, list *[]T, h T) func() {
 // Hooks of one tensor run in the order of registration, and each receives the gradient that the
 // previous hook returned. The returned function removes the hook.
 //
-// g belongs to a scope that ends when f returns; s.From(g) moves it to scope s. It may share memory
+// g belongs to a scope that ends when f returns; s.From(g) moves it to scope s. g may share memory
 // with other gradients and must not be changed in place. If a result is changed in place later, its
 // hook receives the gradient of the old value. [Gradients] returns the gradients that the hooks of
-// its inputs returned. torch's grad does so too, except for an input that is a result and lies on
-// the way to another input.
+// its inputs returned. torch's grad returns them too, except for an input that is a result and lies
+// on the way to another input.
 func (x *Tensor) RegisterHook(f func(g *Tensor) *Tensor) (remove func()) {
 	const op = "register_hook"
 	x.use(op)
@@ -74,7 +74,7 @@ func (x *Tensor) RegisterHook(f func(g *Tensor) *Tensor) (remove func()) {
 
 // RegisterPostAccumulateGradHook registers f to be called with the leaf x whenever Backward has
 // added to its gradient. Backward calls f once per run, as soon as the gradient is complete, before
-// it continues. f may read, change and free x.Grad(). It may change x in a scope without gradients,
+// it continues. f may read, change and free x.Grad(). f may change x in a scope without gradients,
 // as an optimizer does. If several goroutines call Backward, each of them may call f. [Gradients]
 // adds to no leaf and does not call f.
 func (x *Tensor) RegisterPostAccumulateGradHook(f func(x *Tensor)) (remove func()) {

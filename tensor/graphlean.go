@@ -9,8 +9,9 @@ import "sync"
 type lean interface {
 	Function
 	// lean does what Forward does, but c's scope is the scope of the result, and in holds the
-	// caller's operands. It leaves no tensors but the result and those that it saves, and calls no
-	// op that records a graph. lean returns nil, and saves nothing, if it cannot do so.
+	// caller's operands. It leaves only the result and the tensors that it saves, and calls no op
+	// that records a graph. If it cannot compute the result like this, lean returns nil and saves
+	// nothing.
 	lean(c *Context, in []*Tensor) *Tensor
 }
 

@@ -67,7 +67,7 @@ func (x *Tensor) rebasable(op string, s *Scope, b *Tensor, all []*Tensor) {
 	}
 }
 
-// usableBase returns the tensor that x is a view of. It returns nil if x is no view, or if the
+// usableBase returns the tensor that x is a view of. It returns nil if x is not a view, or if the
 // program can no longer use that tensor.
 func (x *Tensor) usableBase() *Tensor {
 	b := x.viewed

@@ -21,13 +21,14 @@ const (
 
 // GridSample reads images x, [n, c, h, w], at the positions of grid, [n, oh, ow, 2]. The result is
 // [n, c, oh, ow], as for torch's F.grid_sample in two dimensions. The last dimension of grid holds
-// (x, y): -1 is the left or upper border, 1 the right or lower border. [GridSampleOptions] says how
-// coordinates become positions, and what is read outside of the image. Both operands have one
-// floating point type. 16-bit types are computed in float32.
+// (x, y): -1 is the left or upper border, and 1 is the right or lower border. [GridSampleOptions]
+// says how coordinates become positions, and what is read outside of the image. Both operands have
+// one floating point type. 16-bit types are computed in float32.
 //
 // A coordinate that is not finite lies outside; see [GridSampleOptions]. For such a coordinate
 // torch on the CPU may read memory outside of the image. The gradient of grid has jumps. At a jump
-// it has torch's value: 0 at a border, and at an element the value on the side of the next element.
+// it has torch's value. At a border this is 0. At an element it is the value on the side of the
+// next element.
 func (x *Tensor) GridSample(grid *Tensor, o GridSampleOptions) *Tensor {
 	const op = "grid_sample"
 	if y := underAutocast(op, AutocastWidest, func(in []*Tensor) *Tensor { return in[0].GridSample(in[1], o) }, x, grid); y != nil {
@@ -243,9 +244,10 @@ var (
 	gridSampleGradOps opPool[device.GridSampleGrad, *device.GridSampleGrad]
 )
 
-// gridOps[padding][0] are functions without aligned corners, and gridOps[padding][1] with aligned
-// corners. p0 is the size of the dimension. The function position maps a coordinate to a position
-// and applies the padding to it. slope is the derivative of position. pad only applies the padding.
+// gridOps[padding][0] has the functions without aligned corners, and gridOps[padding][1] those with
+// aligned corners. p0 is the size of the dimension. The function position maps a coordinate to a
+// position and applies the padding to it. slope is the derivative of position. pad only applies the
+// padding.
 var gridOps = func() (ops [3][2]struct{ position, slope, pad *Elementwise }) {
 	for p := range ops {
 		for i := range ops[p] {

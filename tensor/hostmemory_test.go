@@ -52,7 +52,8 @@ func TestFromMemorySharesAndReleases(t *testing.T) {
 	if released.Load() != 1 {
 		t.Errorf("released %d times", released.Load())
 	}
-	// Memory that is not aligned, or has bytes that are no bools, is copied.
+	// Memory is copied if it is not aligned. It is also copied if it is for bools and has bytes
+	// other than 0 and 1.
 	for _, ty := range []dtype.Type{dtype.F64, dtype.Bool} {
 		mem := aligned(16)
 		mem[2] = 7

@@ -34,8 +34,8 @@ func positionProgram(types []dtype.Type) *expr.Program {
 
 // positions does the work of the method combine for several index tensors in one launch. The host
 // then looks for indices that are out of range. positions returns nil if the host cannot read the
-// positions at once, or if an index is out of range. The caller then calls combine, which finds the
-// wrong index.
+// positions immediately, or if an index is out of range. Then combine does the work without
+// positions, and finds the wrong index.
 func (p *indexPlan) positions(c *Scope) *Tensor {
 	dev := p.x.st.dev
 	if !isHost(dev) || c.modes.composed || c.route(p.op, dev).graph != nil || p.common.Size() == 0 || p.extent() == 0 {

@@ -112,8 +112,9 @@ func (x *Tensor) mustHold(op string, v float64) {
 }
 
 // Fill sets every element of x to v. An integer type cuts off a fraction. A number outside of the
-// type's range is an error, but as in PyTorch an unsigned type with numbers up to n accepts -n … n.
-// A finite number beyond the range of a floating point type becomes infinite, where PyTorch fails.
+// type's range is an error, with one exception that PyTorch makes too: an unsigned type whose
+// largest number is n accepts -n … n. A finite number beyond the range of a floating point type
+// becomes infinite, where PyTorch fails.
 func (x *Tensor) Fill(v float64) *Tensor {
 	s := x.writable("fill")
 	v = x.fittedNumber("fill", v)

@@ -63,9 +63,9 @@ type InterpolateOptions struct {
 //
 // Coordinates and weights are computed in x's own type. For 16-bit floats they are computed in
 // float32, and for Cubic in float64. Elements with a weight of 0 are multiplied too, so an infinite
-// element makes the result NaN. The gradient is the exact derivative. torch's differs for Nearest
-// with a Scale that does not change the size: it sends each gradient to the element with the same
-// index.
+// element makes the result NaN. The gradient is the exact derivative. torch's gradient differs for
+// Nearest with a Scale that does not change the size: torch sends each gradient to the element with
+// the same index.
 //
 // With Antialias, element i is computed with the weights of a filter around s·(i + ½), divided by
 // their sum. If s is more than 1 the filter is stretched by s. For Linear it is a triangle. For
@@ -241,7 +241,7 @@ func (a *axisSampler) sample(x *Tensor, mode InterpolateMode) *Tensor {
 	case InterpolateNearest, InterpolateNearestExact:
 		step := a.step()
 		if even := a.m / a.n; mode == InterpolateNearest && x.Rank() == 4 && a.m%a.n == 0 && even <= 2 {
-			// torch takes this step for images of equal or double size, whatever scale is given
+			// if the size stays equal or doubles, torch uses this step, whatever scale is given
 			step = 1 / float64(even)
 		}
 		return Apply(a.nearest(step, mode == InterpolateNearestExact), x)

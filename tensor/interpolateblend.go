@@ -11,8 +11,8 @@ import (
 var blendOp = &Elementwise{Name: "interpolate", Arity: 4, Expr: x0.Mul(x1).Add(x2.Mul(expr.X(3)))}
 
 // blendFunc resizes an axis to m elements. Each element of the result is an element of the operand,
-// or a blend of two. One launch computes the places of both, because on small tensors the number of
-// launches decides the time.
+// or a blend of two elements. One launch computes the places of both elements, because on small
+// tensors the number of launches decides the time.
 type blendFunc struct {
 	op      string
 	axis, m int
@@ -86,8 +86,9 @@ func (f blendFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (f blendFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
 
-// byKernel returns x with an axis of n elements, or the gradient if back is set. It returns nil if
-// the device has no kernel for it.
+// byKernel resizes the axis of x to n elements. If back is true, x is the gradient of a resized
+// tensor, and byKernel computes the gradient of the operand, whose axis has n elements. byKernel
+// returns nil if the device has no kernel for this.
 func (f blendFunc) byKernel(s *Scope, x, index, weight *Tensor, n int, back bool) *Tensor {
 	planes := func(n int) shape.Dims {
 		outer, inner := 1, 1

@@ -43,8 +43,8 @@ func TestResultsBeyondMemory(t *testing.T) {
 	}
 }
 
-// TestNegativeIndexHint checks the hint about negative indices. The error must give it only for
-// indices that would be valid if they counted from the end.
+// TestNegativeIndexHint checks the hint about negative indices. The error must contain the hint
+// only for indices that would be valid if they counted from the end.
 func TestNegativeIndexHint(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, far := s.Ones(4), s.Typed(dtype.I64).Full(-5, 1)

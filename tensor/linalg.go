@@ -142,8 +142,8 @@ func productExcept(s []float64, i, j int) float64 {
 	return p
 }
 
-// cofactors sets out to det(A)·A⁻ᵀ, the cofactors of the n×n matrix a, which is dense. It reports
-// false if A is so near to a singular matrix that digits would be lost.
+// cofactors writes det(A)·A⁻ᵀ to out: the cofactors of the n×n matrix a, which is dense. It
+// reports false if A is so near to a singular matrix that digits would be lost.
 func cofactors[T linalg.Float](par linalg.Parallel, n int, a, out []T) bool {
 	well := 1e-4
 	if _, ok := any(a).([]float32); ok {
@@ -208,7 +208,7 @@ func (cofactorFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	})[0]
 }
 
-// anyCofactors sets out to the cofactors of the n×n matrix a, which it overwrites. It returns a
+// anyCofactors writes the cofactors of the n×n matrix a to out. It overwrites a. It returns a
 // message if it fails.
 func anyCofactors(n int, a, out []float64) string {
 	if ok, _ := finite(a); !ok || n == 0 {

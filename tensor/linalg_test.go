@@ -91,7 +91,7 @@ func TestLinAlgMisuse(t *testing.T) {
 	}
 }
 
-// TestDetOfSingular compares the derivatives of the determinant at singular matrices with
+// TestDetOfSingular compares the derivatives of the determinant at singular matrices with central
 // differences. The determinant is a polynomial in the elements, so these derivatives exist. torch's
 // first derivative is 0 there.
 func TestDetOfSingular(t *testing.T) {
@@ -203,8 +203,8 @@ func TestSlogDetOfTiny(t *testing.T) {
 	}
 }
 
-// TestOtherTriangle fills the triangle that Cholesky, Eigh and SolveTriangular do not read with
-// NaN. The results must not change.
+// TestOtherTriangle writes NaN to the triangle that Cholesky, Eigh and SolveTriangular do not read.
+// The results must not change.
 func TestOtherTriangle(t *testing.T) {
 	nan := math.NaN()
 	lower, upper := tensor.From([]float64{4, nan, 1, 3}, 2, 2), tensor.From([]float64{4, 1, nan, 3}, 2, 2)

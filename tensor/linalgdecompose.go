@@ -100,10 +100,10 @@ func (choleskyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // Cholesky returns the lower triangular L for which L·Lᵀ = x, for the symmetric positive definite
 // matrices in the last two dimensions, float32 or float64. If the parameter upper is true, Cholesky
-// returns the upper triangular U for which Uᵀ·U = x. It reads only the triangle of x that it
-// returns. The gradient is symmetric, like torch's. A matrix that is not positive definite is an
-// error that wraps [ErrLinAlg] and names its place in the batch. Cholesky works on the host
-// ([HostOps]).
+// returns the upper triangular U for which Uᵀ·U = x. For L it reads only the lower triangle of
+// x, and for U only the upper triangle. The gradient is symmetric, like torch's. A matrix that is
+// not positive definite is an error that wraps [ErrLinAlg] and names its place in the batch.
+// Cholesky works on the host ([HostOps]).
 func (x *Tensor) Cholesky(upper bool) *Tensor {
 	x.mustSquare("cholesky")
 	return inOwnType("cholesky", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {

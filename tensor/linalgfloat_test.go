@@ -32,10 +32,10 @@ func TestLargeFloat32(t *testing.T) {
 }
 
 // TestLargeFloat32Gradients compares gradients of float32 matrices with those of the same matrices
-// in float64. Rounding to the nearest has an error up to ε, so that the factors of a matrix A have
-// an error of about √n·ε·|A|. A gradient divides by the smallest gap of the values (of their
-// squares for SVD), or by the smallest singular value of R's first columns for QR. So the limit is
-// √n·ε·|A|/gap, relative to the gradient.
+// in float64. Rounding to the nearest has an error up to ε. So the factors of a matrix A have an
+// error of about √n·ε·|A|. A gradient divides by a gap. For Eigh it is the smallest gap between
+// values, and for SVD the smallest gap between their squares. For QR it is the smallest singular
+// value of R's first columns. So the limit is √n·ε·|A|/gap, relative to the gradient.
 func TestLargeFloat32Gradients(t *testing.T) {
 	for _, size := range [][]int{{32, 32}, {33, 33}, {40, 33}, {33, 40}, {100, 32}, {32, 100}, {2, 65, 65}} {
 		for name, f := range map[string]func(x, wide *tensor.Tensor) (loss *tensor.Tensor, gap float64){
@@ -81,7 +81,7 @@ func TestLargeFloat32Gradients(t *testing.T) {
 	}
 }
 
-// weigh returns the sum of x's elements, each multiplied by another weight.
+// weigh returns the sum of x's elements, each multiplied by a different weight.
 func weigh(x *tensor.Tensor) *tensor.Tensor {
 	w := x.Scope().Arange(x.Size()).Cast(x.Type()).Reshape(x.Shape().Slice()...)
 	return x.Mul(w.Sin()).Sum()

@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// hostOps lists the ops that copy their operands to the host and their results back. They do so on
+// hostOps lists the ops that copy their operands to the host and their results back. They copy on
 // every device, and wait for the work queued so far. Most of their routines are those of package
 // cpu/linalg.
 var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_exp", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"}
@@ -84,14 +84,14 @@ func onHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor,
 	return results
 }
 
-// A routine computes results from the matrices of one element of a batch. It may share its work
+// A routine computes results from the matrices of one element of a batch. It may divide its work
 // among the goroutines of par. If it fails it returns a message, otherwise "". It must not change
 // the operands. Results are row-major, and undefined at first.
 type routine[T linalg.Float] func(par linalg.Parallel, in []linalg.Matrix[T], out [][]T) string
 
 // onMatrices is onHost for routines that read their operands in place. narrow is the routine for
-// float32, wide the one for float64. The workers share the elements of a batch. The last two
-// dimensions of an operand are those of its matrices, and the others are the batch.
+// float32, wide the one for float64. The elements of the batch are divided among the workers. The
+// last two dimensions of an operand are those of its matrices, and the others are the batch.
 func onMatrices(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, narrow routine[float32], wide routine[float64]) []*Tensor {
 	if in[0].dtype == dtype.F32 {
 		return matricesOnHost(op, s, batch, in, out, narrow)
@@ -197,7 +197,8 @@ func matricesOnHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []
 	return results
 }
 
-// matrixOf returns the matrices of element b of the batch. Their elements are in the memory v.
+// matrixOf returns the matrix of element b of a batch with layout l. The matrix's elements are in
+// the memory v.
 func matrixOf[T linalg.Float](v []T, l *shape.Layout, b int) linalg.Matrix[T] {
 	r := l.Shape.Rank()
 	at := l.Offset

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// solveFunc solves A·X = B for batches of the same shape. If the field loose is set, a singular
-// matrix is no error: its solution is infinities and NaN.
+// solveFunc solves A·X = B for batches of the same shape. If the field loose is true, a singular
+// matrix is not an error: its solution consists of infinities and NaN.
 type solveFunc struct{ loose bool }
 
 func (solveFunc) Name() string { return "solve" }

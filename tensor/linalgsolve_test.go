@@ -148,7 +148,8 @@ func TestLargeFloat32Pinv(t *testing.T) {
 	}, tensor.Seed(9))
 }
 
-// TestLargeFloat32Errors checks that an error names the first element of the batch that has it.
+// TestLargeFloat32Errors checks that the error for a batch names the first element that a routine
+// cannot handle.
 func TestLargeFloat32Errors(t *testing.T) {
 	const n = 40
 	tensor.Do(func(s *tensor.Scope) {

@@ -118,7 +118,7 @@ func outputDim(byInputs bool) int {
 
 // linearFunc computes x·wᵀ + b for matrices x and w. The operand b may be absent.
 type linearFunc struct {
-	byInputs bool // w is [in, out], and the product is x·w
+	byInputs bool // true if w is [in, out], and the product is x·w
 	// in Forward: the cast of the leaf w, which the product reads; nil without autocast
 	low *Tensor
 

@@ -39,8 +39,8 @@ func (x *Tensor) linearAct(w, b *Tensor, byInputs bool, act func(*Tensor) *Tenso
 	return act(x.linear(w, b, byInputs, nil))
 }
 
-// activations maps the code address of a method to its declared op. A closure that calls the method
-// has another address.
+// activations maps the code address of a method to the declared op that the method applies. A
+// closure that calls the method has a different address.
 var activations = sync.OnceValue(func() map[uintptr]*Elementwise {
 	list := map[uintptr]*Elementwise{}
 	for _, a := range []struct {

@@ -55,7 +55,7 @@ func watching(t *testing.T, kind device.SpanKind, f func()) *spans {
 	return l
 }
 
-// TestLinearAct compares a linear layer with an activation in one op with the two separate ops.
+// TestLinearAct computes a linear layer and its activation in one op, and by two separate ops.
 // Results and gradients must have the same bits. The device must run one op in the forward pass. In
 // the backward pass, the derivative of the activation must be fused into the product that computes
 // the gradient of the activation's result.
@@ -120,8 +120,8 @@ func TestLinearAct(t *testing.T) {
 	}
 }
 
-// TestLinearActOfAFunction passes a function that is no known activation. LinearAct must call it
-// with the result of the layer. LinearAct must refuse nil.
+// TestLinearActOfAFunction passes a function that is not a known activation. LinearAct must call
+// the function with the result of the layer. LinearAct must refuse nil.
 func TestLinearActOfAFunction(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {

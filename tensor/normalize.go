@@ -424,8 +424,8 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	return dx, dw, db
 }
 
-// longChannel is the number of elements of a channel from which on a norm of rows sums each channel
-// of each instance first. Shorter sums would be about as much work as the elements.
+// If channels have at least longChannel elements, a norm of rows first sums each channel of each
+// instance. For shorter channels, these sums would be about as much work as the elements.
 const longChannel = 16
 
 // overInstances adds the sums of the instances. It returns nil if the result is not wanted.

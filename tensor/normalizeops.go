@@ -34,14 +34,14 @@ func trailing(op string, in []*Tensor, normalized []int) int {
 // normalized is the shape of these dimensions. LayerNorm then scales and shifts each element: (x -
 // mean)/√(variance + eps)·weight + bias. The variance is the mean square distance from the mean (J.
 // L. Ba, J. R. Kiros, G. E. Hinton, arXiv:1607.06450). weight and bias have the shape normalized,
-// or are nil. 16-bit floats are computed in float32, and weight and bias may be float32 for them.
-// torch's eps is 1e-5.
+// or are nil. 16-bit floats are computed in float32. If x is a 16-bit float, weight and bias may be
+// float32. torch's eps is 1e-5.
 func (x *Tensor) LayerNorm(normalized []int, weight, bias *Tensor, eps float64) *Tensor {
 	return x.layerNorm(dtype.Invalid, normalized, weight, bias, eps)
 }
 
 // LayerNormAs is [Tensor.LayerNorm] followed by Cast to the floating point type t. If x is float32
-// and t has 16 bits, both are one pass over x. Use LayerNormAs for a result that only matrix
+// and t has 16 bits, one pass over x computes both. Use LayerNormAs for a result that only matrix
 // products read: under [Autocast] these products compute in the type that [Scope.Autocast] returns.
 func (x *Tensor) LayerNormAs(t dtype.Type, normalized []int, weight, bias *Tensor, eps float64) *Tensor {
 	floatResult("layer_norm", x, t)
@@ -122,8 +122,8 @@ func (x *Tensor) rmsNorm(t dtype.Type, normalized []int, weight *Tensor, eps flo
 }
 
 // channelled checks that x is [n, channels, …] and that all other operands have one value per
-// channel. It returns n, the number of channels, and the number of elements of the dimensions after
-// them.
+// channel. It returns n and the number of channels. inner is the product of the sizes of all
+// dimensions after these two.
 func channelled(op string, in []*Tensor) (n, channels, inner int) {
 	x := in[0]
 	if x.Rank() < 2 {
@@ -231,7 +231,7 @@ func (x *Tensor) InstanceNorm(runningMean, runningVar, weight, bias *Tensor, use
 // GroupNorm divides the channels of x, of shape [n, channels, …], into groups. It normalises each
 // group of each instance to mean 0 and variance 1, then scales and shifts each channel (Y. Wu, K.
 // He, arXiv:1803.08494). weight and bias have shape [channels], or are nil. 16-bit floats are
-// computed in float32, and weight and bias may be float32 for them. torch's eps is 1e-5.
+// computed in float32. If x is a 16-bit float, weight and bias may be float32. torch's eps is 1e-5.
 func (x *Tensor) GroupNorm(groups int, weight, bias *Tensor, eps float64) *Tensor {
 	if y := underAutocast("group_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].GroupNorm(groups, in[1], in[2], eps) }, x, weight, bias); y != nil {
 		return y

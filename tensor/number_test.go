@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestNumbersThatDoNotFit writes numbers into integer tensors by several ops. They must accept and
-// refuse the same numbers as PyTorch's fill_.
+// TestNumbersThatDoNotFit writes numbers into integer tensors by several ops. The ops must accept
+// and refuse the same numbers as PyTorch's fill_.
 func TestNumbersThatDoNotFit(t *testing.T) {
 	ops := map[string]func(x, mask *tensor.Tensor, v float64) *tensor.Tensor{
 		"fill":        func(x, _ *tensor.Tensor, v float64) *tensor.Tensor { return x.Clone().Fill(v) },

@@ -50,8 +50,8 @@ func gradient(x *tt, f func(x *tt) *tt, o ...tensor.GradOption) *tt {
 func full(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
 
 // TestSecondDerivativeOfLogCumSumExp computes the second derivative of LogCumSumExp for a huge last
-// element. It must be finite. No running value follows the last one, so no factor of the gradient
-// depends on it.
+// element. The derivative must be finite. No running value follows the last one, so no factor of
+// the gradient depends on the last element.
 func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 	second := func(x ...float64) func(s *tensor.Scope) *tt {
 		return func(s *tensor.Scope) *tt {
@@ -189,7 +189,7 @@ func TestLogCumSumExpOfAll(t *testing.T) {
 		want := make([]float64, len(rows))
 		for i := range want {
 			before := rows[i/600*600 : i+1]
-			most := slices.Max(before) // NaN if there is one
+			most := slices.Max(before) // NaN if before contains NaN
 			rest := 0.0
 			for _, v := range before {
 				rest += math.Exp(v - most)

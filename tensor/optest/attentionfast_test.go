@@ -33,7 +33,7 @@ func (a *attentionInputs) options() map[string]tensor.AttentionOptions {
 
 // TestAttentionKernelsAndComposition checks that the kernels and the composition return the same
 // values, gradients and second gradients. This also holds for keys and values that are broadcast.
-// Both drop the same weights.
+// The kernels and the composition must drop the same weights.
 func TestAttentionKernelsAndComposition(t *testing.T) {
 	for _, c := range []struct {
 		t   dtype.Type

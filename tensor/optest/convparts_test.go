@@ -78,8 +78,8 @@ func TestConvolutionsInBands(t *testing.T) {
 }
 
 // TestMaxPoolInParts computes the gradient of a max pool with overlapping windows of 16-bit floats.
-// It must be summed in float32, for a few samples at a time. On a GPU and on the CPU, it must have
-// the same bits as the float32 gradient, rounded once.
+// The gradient must be summed in float32, for a few samples at a time. On a GPU and on the CPU, it
+// must have the same bits as the float32 gradient, rounded once.
 func TestMaxPoolInParts(t *testing.T) {
 	for _, d := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {

@@ -12,8 +12,8 @@ import (
 )
 
 // TestDropoutAdd checks that DropoutAdd gives the same bits as Dropout followed by Add, in every
-// mix of types. Its gradients have the same bits too, even with CreateGraph. Both leave the
-// generator in the same state.
+// mix of types. Its gradients have the same bits too, even with CreateGraph. DropoutAdd leaves the
+// generator in the same state as Dropout does.
 func TestDropoutAdd(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

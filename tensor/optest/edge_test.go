@@ -153,8 +153,8 @@ func TestEngine(t *testing.T) {
 	})
 }
 
-// TestSecondDerivatives compares second derivatives with those of PyTorch 2.15. They are at kinks
-// of the first derivative and at points where finite differences cannot check them.
+// TestSecondDerivatives compares second derivatives with those of PyTorch 2.15. It computes them at
+// kinks of the first derivative, and at points where finite differences cannot check them.
 func TestSecondDerivatives(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		inf, nan := math.Inf(1), math.NaN()
@@ -195,7 +195,7 @@ func TestSecondDerivatives(t *testing.T) {
 }
 
 // TestAtan2AtTheOrigin computes the gradient of atan2 at the origin, and where both squares are too
-// small for the type. It must be 0, as in PyTorch 2.15.
+// small for the type. The gradient must be 0, as in PyTorch 2.15.
 func TestAtan2AtTheOrigin(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		zero := math.Copysign(0, -1)

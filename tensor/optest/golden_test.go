@@ -237,7 +237,7 @@ func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong 
 }
 
 // rounded64 lists the relative error of PyTorch's float64 gradients, by op. The rule for float32
-// also uses these gradients as its reference, because their error is small enough for it.
+// also uses these gradients as its reference. Their error is small enough for float32.
 var rounded64 = map[string]float64{
 	"hardsigmoid": 0x1p-24, // PyTorch multiplies by 1/6 in float32
 }

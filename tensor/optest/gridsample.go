@@ -7,7 +7,7 @@ import (
 )
 
 // gridRef samples images by the definition of each mode and of each padding. spread maps each
-// weight to the factor of its element.
+// weight to the factor by which the weight's element is multiplied.
 func gridRef(o tensor.GridSampleOptions, spread func(w float64) float64) func(x []array) array {
 	place := func(x float64, n int) float64 {
 		if o.AlignCorners {

@@ -34,7 +34,7 @@ type row struct {
 	reads         int    // number of numbers that the op reads back from the device, to learn sizes
 	uploads       int    // number of lists that the op uploads from the host
 	text          string // the expression, for an op whose argument is text
-	roundsWeights bool   // a GPU rounds weights of at most 1 to the type of 16-bit operands
+	roundsWeights bool   // true if a GPU rounds weights of at most 1 to the type of 16-bit operands
 	// true if an intermediate result as large as terms is rounded to the operands' type
 	rounds bool
 }
@@ -47,7 +47,7 @@ func (r *row) String() string {
 }
 
 // floatTypes lists the floating point types with which rows are tested. float64 comes first. Its
-// gradients are compared with differences, and the gradients of the other types are compared with
+// gradients are compared with central differences, and those of the other types are compared with
 // those in float64.
 var floatTypes = []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16}
 

@@ -101,14 +101,14 @@ type op struct {
 // A method is a method of *Tensor whose last statement applies an op to the operands.
 type method struct {
 	name     string
-	doc      string   // the result, from the comment's first sentence up to a semicolon
+	doc      string   // description of the result: the comment's first sentence up to a semicolon
 	asks     []string // the words after //tensor:forms in the method's comment
 	params   string   // parameters, for example "end, w *Tensor"
 	operands []string // tensors, the receiver first
 	numbers  []string // names of the arguments after the operands
 	op       string   // name of the variable that holds the op
-	// the field op names a pair of ops, for floats and for integers; the pair's method apply
-	// chooses one
+	// true if the field op names a pair of ops, one for floats and one for integers; the pair's
+	// method apply chooses between them
 	division bool
 }
 
@@ -187,8 +187,8 @@ func returned(comment, name string) string {
 	return strings.Replace(endText.ReplaceAllString(text, ""), ", broadcast together", "", 1)
 }
 
-// withNumber returns the variable of the op that applies m's op with a number as an operand. Its
-// name begins with prefix. The result is "" if there is no such variable.
+// withNumber returns the name of the variable that holds the form of m's op with a number. The name
+// begins with prefix. The result is "" if there is no such variable.
 func (s *source) withNumber(m method, prefix string) string {
 	if m.division && prefix == "" {
 		return m.op
@@ -348,9 +348,9 @@ func (t *table) rows() string {
 	return b.String()
 }
 
-// calls returns the text of optest/forms.go. Its first table gives each elementwise op the method
-// that applies the op to the method's own arguments. The table includes the forms with a number.
-// Its second table holds the methods of one tensor that have a form in place.
+// calls returns the text of optest/forms.go, which has two tables. The first table maps each
+// elementwise op to the method that applies the op to the method's own arguments. It includes the
+// forms with a number. The second table holds the methods of one tensor that have a form in place.
 func (s *source) calls() string {
 	var b strings.Builder
 	b.WriteString(header + "optest\n\n// methods maps the name of each elementwise op to the method that applies the op to the method's own\n// arguments.\nvar methods = map[string]method{\n")
