@@ -231,8 +231,8 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 		*to = append(*to, t)
 		return func(v []device.View) device.View { return v[at] }
 	}
-	// states is c, and inner is the factor of w_hr. q is the new gate's product with the state, plus
-	// the bias.
+	// states is c, and inner is the factor of w_hr. q is the new gate's product with the state,
+	// plus the bias.
 	var states, inner, q *tensor.Tensor // states and inner are for LSTM, and q is for GRU
 	if f.cell == lstmCell {
 		if states = lastC; keep {
