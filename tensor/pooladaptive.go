@@ -43,8 +43,8 @@ func (x *Tensor) AdaptiveMaxPool3d(size ...int) (values, indices *Tensor) {
 	return x.adaptiveMax("adaptive_max_pool3d", 3, size)
 }
 
-// adaptiveGrid returns a grid in which every window has the size of the largest window. even is
-// true if all windows have this size in x too and follow each other without overlap.
+// adaptiveGrid returns a grid in which every window has the size of the largest window. even
+// reports whether the windows of x really have this size and follow each other without overlap.
 func (x *Tensor) adaptiveGrid(op string, rank int, size []int) (g grid, even bool) {
 	x.checkSpatial(op, rank)
 	in := []*Tensor{x}

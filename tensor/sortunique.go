@@ -33,7 +33,7 @@ func fromPlaces(op string, c *Scope, places, values *Tensor) *Tensor {
 }
 
 // newRuns reports which entries of a vector, or which rows of a matrix, differ from the previous
-// entry or row. The result for the first one is true.
+// entry or row. The first entry or row counts as different.
 func (x *Tensor) newRuns() *Tensor {
 	n := x.Dim(0)
 	differ := x.Narrow(0, 1, n-1).Ne(x.Narrow(0, 0, n-1))
@@ -108,7 +108,8 @@ func (x *Tensor) runsHere(op string, order *Tensor, o UniqueOptions) (r uniqueRe
 	return r
 }
 
-// compress copies the elements of src whose bytes in mask are 1. The length of dst is their number.
+// compress copies to dst the elements of src whose bytes in mask are 1. dst must be as long as the
+// number of these elements.
 func compress[T any](dst, src []T, mask []byte) {
 	src = src[:len(mask)]
 	for i, k := 0, 0; k < len(dst); i++ {

@@ -243,8 +243,8 @@ func TestSplitGrowsAgain(t *testing.T) {
 	}
 }
 
-// A failed attempt with larger parts costs no other step, and Adapt waits longer before it tries
-// the same size again.
+// If an attempt with larger parts fails, Adapt waits longer before it tries the same size again. No
+// other attempt fails.
 func TestProbesBackOff(t *testing.T) {
 	m := nn.NewLinear(3, 2)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Probe: 1, Reduction: train.ReductionMean})

@@ -105,7 +105,7 @@ func TestHooks(t *testing.T) {
 			y.Sum().Backward()
 			want(t, "kept gradient", kept, 1, 1, 1)
 		}
-		{ // A result that is named in Into keeps its gradient, once per run.
+		{ // Each run adds once to the gradient of a result that Into names.
 			x := leaf()
 			y := x.MulScalar(2)
 			z := y.MulScalar(3).Sum()

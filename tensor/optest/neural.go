@@ -101,7 +101,7 @@ func attentionRef(scale float64, causal, additive, ragged bool) func(x []array) 
 		last := func(a array, k int) int { return a.dims[len(a.dims)-k] }
 		q, k, v := x[0], x[1], x[2]
 		batch := joint(newArray(lead(q)...), newArray(lead(k)...), newArray(lead(v)...))
-		// the heads of queries form groups, each of which shares one head of keys
+		// the query heads form groups; the heads of a group use the same head of keys
 		if r := len(lead(q)); r > 0 && len(lead(k)) == r && lead(q)[r-1] > lead(k)[r-1] && lead(k)[r-1] > 1 {
 			batch = joint(newArray(lead(q)...))
 			group := lead(q)[r-1] / lead(k)[r-1]

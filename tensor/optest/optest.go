@@ -40,7 +40,8 @@ type Options struct {
 	// Sparse runs fewer tests of elementwise ops. In float32, or in int64 for ops of integers only,
 	// it tests every layout. In the other types it tests the contiguous layout and one third of the
 	// other layouts. This is enough because the computation of addresses does not depend on the
-	// computation of elements. On a GPU each combination of both would need one more kernel.
+	// computation of elements. On a GPU each further pair of type and layout would need one more
+	// kernel.
 	// Integers that a floating point function first converts are tested in the contiguous layout
 	// only.
 	Sparse bool
