@@ -222,11 +222,12 @@ func (x *Tensor) unique(op string, consecutive bool, o UniqueOptions, dims []int
 	return values, r.inverse, r.counts
 }
 
-// Unique returns the distinct elements in ascending order as a vector. If o requests them it also
-// returns two int64 tensors, otherwise nil. inverse has x's shape. It holds, for each element of x,
-// its position among the distinct elements. counts says how often each distinct element occurs. If
-// a dimension is given, each of its entries is compared as a whole. Entries are ordered by their
-// elements in row-major order. values then has x's other dimensions, and inverse is a vector.
+// Unique returns the distinct elements in ascending order as a vector. inverse and counts are int64
+// tensors if o requests them, and otherwise nil. inverse has x's shape. It holds, for each element
+// of x, its position among the distinct elements. counts says how often each distinct element
+// occurs. If a dimension is given, each of its entries is compared as a whole. Entries are ordered
+// by their elements in row-major order. values then has x's other dimensions, and inverse is a
+// vector.
 //
 // 0 and -0 are equal, and the first of them is returned. NaN equals no other NaN. The number of
 // distinct elements, which decides the shapes, is copied to the host, so the op waits for the work

@@ -243,8 +243,8 @@ func TestSplitGrowsAgain(t *testing.T) {
 	}
 }
 
-// If an attempt with larger parts fails, Adapt waits longer before it tries the same size again. No
-// other attempt fails.
+// An attempt with larger parts that fails causes no further failures. Adapt then waits longer
+// before it tries the same size again.
 func TestProbesBackOff(t *testing.T) {
 	m := nn.NewLinear(3, 2)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Probe: 1, Reduction: train.ReductionMean})

@@ -89,8 +89,8 @@ func crossEntropyRows() []row {
 }
 
 // attentionRef computes attention by its definition. x holds queries, keys, values, and an optional
-// mask. The mask consists of 1 and 0. If additive is true, the mask is added to the scores instead.
-// If ragged is true, the last operand holds the lengths of the samples.
+// mask. The mask consists of 1 and 0. If additive is true, it holds numbers that are added to the
+// scores instead. If ragged is true, the last operand holds the lengths of the samples.
 func attentionRef(scale float64, causal, additive, ragged bool) func(x []array) array {
 	return func(x []array) array {
 		var lengths array
