@@ -4,7 +4,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// AdaptiveAvgPool1d returns the means of windows of x, which is floating point and [n, channels,
+// AdaptiveAvgPool1d returns the means of windows of the floating point tensor x, [n, channels,
 // length] or [channels, length]. The parameter size is the number of windows. Window i of m covers
 // entries ⌊i·length/m⌋ … ⌈(i+1)·length/m⌉-1. So windows may overlap, and their sizes may differ by
 // one. A size of -1 keeps the input's size. 16-bit floats are added in float32.

@@ -87,9 +87,9 @@ func farthest(a, b []float64) (d float64) {
 	return d
 }
 
-// A network can be trained even if a batch needs three times the memory of the device, in the
-// user's own loop and in Fit. The final parameters are the same as on a large device. The device
-// has 512 KiB. With FLAMBEAU_SOAK=1 it has 6 MiB, and a batch needs 18 MiB.
+// A network can be trained in the user's own loop and in Fit, even if a batch needs three times the
+// memory of the device. The final parameters are the same as on a large device. The device has 512
+// KiB. With FLAMBEAU_SOAK=1 it has 6 MiB, and a batch needs 18 MiB.
 func TestTrainsWhatDoesNotFit(t *testing.T) {
 	batch, limit, need := 14, 512<<10, 1536<<10
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {

@@ -125,9 +125,9 @@ func (t *trainer) uncaptured() string {
 	return ""
 }
 
-// otherOrder returns the reason why captured steps would add up gradients in another order than
-// eager steps with the given backend, so that results differ. It returns "" if the order is the
-// same.
+// otherOrder returns the reason not to capture if eager steps with the given backend add up
+// gradients in another order than captured steps, because the results would differ. It returns ""
+// if the order is the same.
 func otherOrder(backend string) string {
 	if backend == "in-process" {
 		return ""
