@@ -83,8 +83,8 @@ func (x *Tensor) padBy(op string, p padding, index func() *expr.Program) *Tensor
 	})
 }
 
-// These are formulas for the index of the entry that a position reads. padded is the position,
-// which is negative before the first entry, and padLast is the position of the last entry.
+// These are formulas for the index of the entry that a position reads. padded is the position.
+// Positions before the first entry are negative. padLast is the position of the last entry.
 var (
 	padded      = expr.Index(dtype.I64).Add(expr.Param(0, dtype.I64))
 	padLast     = expr.Param(1, dtype.I64)

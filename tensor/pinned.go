@@ -35,11 +35,11 @@ func (f pinFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g} }
 
 // PinMemory returns a copy of x in memory that is page-locked for GPU d, as torch's pin_memory
 // does. x must be on the CPU or on a rank of the CPU, and the copy is there too. If x is already
-// page-locked it returns x itself. All GPUs of d's driver can use the copy. By default d is a GPU
-// that the program has opened, or else "cuda:0". [Tensor.To] with [NonBlocking] copies from such
-// memory while the host and other streams continue. The memory comes from a cache, and returns to
-// it when the copies that use it are done. If there is no GPU it panics with an error that says
-// what is missing.
+// page-locked, the result is x itself. All GPUs of d's driver can use the copy. By default d is a
+// GPU that the program has opened, or else "cuda:0". [Tensor.To] with [NonBlocking] copies from
+// such memory while the host and other streams continue. The memory comes from a cache, and returns
+// to the cache when the copies that use it are done. If there is no GPU, PinMemory panics with an
+// error that says what is missing.
 func (x *Tensor) PinMemory(d ...device.Device) *Tensor {
 	x.use("pin_memory")
 	if x.IsPinned() {
@@ -80,8 +80,8 @@ func (x *Tensor) IsPinned() bool {
 	return x.st.pinned() != nil
 }
 
-// pinned returns the page-locked memory of st, which another device's driver has allocated and st
-// uses on the CPU. It is nil for ordinary memory.
+// pinned returns the page-locked memory that st uses on the CPU. Another device's driver has
+// allocated it. The result is nil if st uses ordinary memory.
 func (st *storage) pinned() device.Buffer {
 	if !st.isPinned {
 		return nil

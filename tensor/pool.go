@@ -45,7 +45,7 @@ type AvgPoolOptions struct {
 // window, dilation·(kernel-1) + 1. There are (length + 2p - w)/stride + 1 windows, rounded down,
 // or up with CeilMode. NaN counts as the greatest number. The gradient goes to one element of a
 // window: the last NaN, or the first of several equal maxima. Dilation and padding can make a
-// window without an element of x. Unlike in torch that is an error.
+// window without an element of x. Such a window is an error here, but not in torch.
 func (x *Tensor) MaxPool1d(o MaxPoolOptions) *Tensor {
 	return x.maxPoolAlone("max_pool1d", 1, o)
 }

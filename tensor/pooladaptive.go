@@ -4,7 +4,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// AdaptiveAvgPool1d returns the means of windows of x, which is floating point and [n, channels,
+// AdaptiveAvgPool1d returns the means of windows of the floating point tensor x, [n, channels,
 // length] or [channels, length]. The parameter size is the number of windows. Window i of m covers
 // entries ⌊i·length/m⌋ … ⌈(i+1)·length/m⌉-1. So windows may overlap, and their sizes may differ by
 // one. A size of -1 keeps the input's size. 16-bit floats are added in float32.
@@ -43,8 +43,8 @@ func (x *Tensor) AdaptiveMaxPool3d(size ...int) (values, indices *Tensor) {
 	return x.adaptiveMax("adaptive_max_pool3d", 3, size)
 }
 
-// adaptiveGrid returns a grid in which every window has the size of the largest window. even is
-// true if all windows have this size in x too and follow each other without overlap.
+// adaptiveGrid returns a grid in which every window has the size of the largest window. even
+// reports whether the windows of x really have this size and follow each other without overlap.
 func (x *Tensor) adaptiveGrid(op string, rank int, size []int) (g grid, even bool) {
 	x.checkSpatial(op, rank)
 	in := []*Tensor{x}

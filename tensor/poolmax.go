@@ -291,8 +291,8 @@ func (f maxFunc) Forward(c *Context, in []*Tensor) *Tensor {
 var fromBeginOp = &Elementwise{Name: "max_pool", Arity: 2, Expr: x0.Sub(x1), NoGrad: true}
 
 // savedType returns the type in which the positions of maxima are saved. They are saved as
-// distances from the beginning of their windows, so that a short type is enough. It returns false
-// if that is impossible.
+// distances from the beginning of their windows, so that a short type is enough. The second result
+// is false if distances cannot be saved.
 func (f maxFunc) savedType() (dtype.Type, bool) {
 	if f.g.rank == 0 {
 		return dtype.I64, false

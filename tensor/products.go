@@ -75,8 +75,9 @@ func (x *Tensor) Dot(y *Tensor) *Tensor {
 	return Apply(dotFunc{}, x, y)
 }
 
-// dotFunc computes the dot product of two vectors. A gradient is one vector times a scalar. A
-// matrix product would compute it as a sum that starts with +0, which would turn -0 into 0.
+// dotFunc computes the dot product of two vectors. The gradient of a vector is the other vector
+// times a scalar. A matrix product would compute that gradient as a sum that starts with +0. This
+// would turn -0 into 0.
 type dotFunc struct{}
 
 func (dotFunc) Name() string { return "dot" }
@@ -170,8 +171,9 @@ func (x *Tensor) addProduct(op string, a, b *Tensor, beta, alpha float64) *Tenso
 	return Apply(addProductFunc{op, beta, alpha}, x, a, b)
 }
 
-// Kron returns the Kronecker product: a block matrix whose blocks are each element of x times all
-// of y. If the ranks differ, the tensor of lower rank is extended by dimensions of size 1 in front.
+// Kron returns the Kronecker product: a block matrix with one block for each element of x, which is
+// this element times y. If the ranks differ, the tensor of lower rank is extended by dimensions of
+// size 1 in front.
 func (x *Tensor) Kron(y *Tensor) *Tensor {
 	const op = "kron"
 	in := []*Tensor{x, y}

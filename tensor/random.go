@@ -283,11 +283,11 @@ func RandPerm(n int) *Tensor { return root.RandPerm(n) }
 
 // ManualSeed restarts the generator of the root scope with this seed. The seed is 0 at first, so a
 // program that does not set it draws the same numbers in each run. PyTorch draws different numbers
-// in each run. So does a program that calls ManualSeed(rand.Uint64()), with math/rand/v2.
+// in each run. For the same effect call ManualSeed(rand.Uint64()), with math/rand/v2.
 func ManualSeed(seed uint64) { root.modes.gen.SetState(seed, 0) }
 
-// redraw fills x in place. The gradient of x's old elements is 0. If x is a leaf it is being
-// initialised, and no gradient is recorded.
+// redraw fills x in place. The gradient of x's old elements is 0. If x is a leaf, nothing
+// is recorded, because the program is initialising x.
 func (x *Tensor) redraw(op string, kind randomKind, params ...float64) *Tensor {
 	x.use(op)
 	x.mustFloat(op)

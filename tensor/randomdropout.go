@@ -60,9 +60,9 @@ var (
 )
 
 // alphaParams returns the parameters of alpha dropout, which keeps a mean of 0 and a variance of 1.
-// A kept element is multiplied by scale, and shift is added. A dropped element becomes dropValue,
-// which is selu's least value, -α, multiplied by scale and with shift added (G. Klambauer et al.,
-// arXiv:1706.02515). All three are 0 for p = 1, as in torch.
+// A kept element is multiplied by scale, and shift is added. A dropped element becomes dropValue:
+// selu's least value, -α, multiplied by scale, plus shift (G. Klambauer et al., arXiv:1706.02515).
+// All three are 0 for p = 1, as in torch.
 func alphaParams(p float64) (scale, shift, dropValue float64) {
 	if p == 1 {
 		return 0, 0, 0

@@ -30,7 +30,7 @@ func (f *dropoutAddFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // DropoutAdd returns residual + x.Dropout(p) in one launch, with the same random numbers. It is for
 // the end of a residual block. The dropout's result is rounded to x's type before it is added, and
 // the sum has the promoted type. The gradient of residual is the gradient of the result, and the
-// gradient of x is one launch. In PyTorch these are two calls.
+// gradient of x takes one launch. In PyTorch the dropout and the sum are two calls.
 func (x *Tensor) DropoutAdd(residual *Tensor, p float64) *Tensor {
 	const op = "dropout_add"
 	none := x.checkDropout(op, p)

@@ -35,7 +35,7 @@ func (f *reluDropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // ReluDropout returns x.Relu().Dropout(p) in one launch, with the same random numbers. The gradient
-// is one launch too, and only the result is saved for it. In PyTorch these are two calls.
+// takes one launch too, and needs only the result to be saved. In PyTorch these are two calls.
 func (x *Tensor) ReluDropout(p float64) *Tensor {
 	const op = "relu_dropout"
 	if x.checkDropout(op, p) {

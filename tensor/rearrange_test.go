@@ -19,7 +19,7 @@ func TestViewsShareStorage(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		view func(x *tt) *tt
-		hit  []int // indices of the elements of a [3, 4] tensor that change
+		hit  []int // indices of the elements that change in a [3, 4] tensor
 	}{
 		{"Slice", func(x *tt) *tt { return x.Slice(1, 1, tensor.End, 2) }, []int{1, 3, 5, 7, 9, 11}},
 		{"Diagonal", func(x *tt) *tt { return x.Diagonal(-1, 0, 1) }, []int{4, 9}},
@@ -69,9 +69,10 @@ func TestCopiesDoNotShareStorage(t *testing.T) {
 	}
 }
 
-// TestResultsFollowOperands checks the strides of an elementwise op's result. If the operands of
-// the result's shape have equal strides and no gaps in memory, the result must have these strides
-// too. Otherwise it must be contiguous. Values and gradients must be those of contiguous operands.
+// TestResultsFollowOperands checks the strides of an elementwise op's result. Some operands have
+// the shape of the result. If these have equal strides and no gaps in memory, the result must have
+// the same strides. Otherwise it must be contiguous. Values and gradients must be those of
+// contiguous operands.
 func TestResultsFollowOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		// turn permutes [3, 4, 5] to [5, 3, 4]

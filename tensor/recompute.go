@@ -144,7 +144,7 @@ func (g *segment) release() {
 
 // captured reports whether t is a leaf from outside of the segment and all segments around it, such
 // as a parameter. Such a leaf stays in memory anyway. So it is saved as usual, and Backward detects
-// changes of it in place.
+// in-place changes of the leaf.
 func (g *segment) captured(t *Tensor) bool {
 	if t.node != nil || t.viewed != nil {
 		return false

@@ -255,8 +255,8 @@ func (f *reductionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{op.Apply(append(in, g), float64(f.count)).expand(to.shape).Cast(to.dtype)}
 }
 
-// fromOne is the VJP for the gradient 1. It computes an element's share in the mean without a
-// tensor for the 1.
+// fromOne is the VJP for a result whose gradient is 1. It computes the gradient 1/n of each element
+// of a mean without a tensor that holds the 1.
 func (f *reductionFunc) fromOne(c *Context) []*Tensor {
 	if f.r != meanOp {
 		return nil

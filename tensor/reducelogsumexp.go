@@ -32,7 +32,7 @@ func (f *logSumExpFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		most := wide.Amax(append(axesOf(mask), KeepDim)...)
 		most = most.MaskedFill(most.Abs().EqScalar(math.Inf(1)), 0)
 		var sum *Tensor
-		if t := wide.dtype; wide.IsContiguous() { // otherwise the layout of all terms decides the order of the sum
+		if t := wide.dtype; wide.IsContiguous() { // else one pass would add in another order
 			r := expSums.get(t, func() *device.Reduction {
 				return &device.Reduction{Kind: device.Sum, Map: expr.MustLower([]*expr.Expr{x0.Sub(x1).Exp()}, []dtype.Type{t}, []dtype.Type{t, t}, -1)}
 			})

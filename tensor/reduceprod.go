@@ -65,7 +65,8 @@ func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		return []*Tensor{d}
 	}
 	// Without zeros the product of the other elements is the whole product divided by the element.
-	// With exactly one zero, this product is 0 for all elements except the zero.
+	// With exactly one zero, the product of the other elements is 0 for all elements except the
+	// zero.
 	wide := x.Cast(x.dtype.Compute())
 	zero := wide.EqScalar(0)
 	zeros := zero.Sum(over...)

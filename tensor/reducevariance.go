@@ -95,8 +95,8 @@ func (f *varFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		// that equals the mean, and infinite for the other elements.
 		return []*Tensor{g.reshape(kept).MulScalar(math.Inf(1)).expand(x.layout.Shape).MaskedFill(distance.EqScalar(0), math.NaN()).Cast(x.dtype)}
 	}
-	// As in torch, the gradient is divided by the degrees of freedom even if they are negative. The
-	// value is divided by 0 then.
+	// If the degrees of freedom are negative, the gradient is still divided by them, as in torch.
+	// But the value is divided by 0.
 	return []*Tensor{distance.Mul(g.reshape(kept).MulScalar(2 / float64(n-f.correction))).Cast(x.dtype)}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// zeroGrad is the gradient 0, which functions that are constant between jumps have in torch too.
+// zeroGrad is the gradient 0 of functions that are constant between jumps, as in torch.
 var zeroGrad = []*expr.Expr{expr.C(0)}
 
 // jumpDomain is a range in which tests can keep operands away from jumps, in bfloat16 too.

@@ -260,9 +260,9 @@ func (x *Tensor) scan(kind device.ScanKind, dim int) *Tensor {
 	return Apply(scanFunc{kind: kind, axis: a}, x)
 }
 
-// CumSum returns, for each entry along a dimension, the sum of it and all entries before it: yᵢ =
-// x₀ + … + xᵢ. Integers and bool are summed as int64, float32 in float64, and 16-bit floats in
-// float32.
+// CumSum returns, for each entry along a dimension, the sum of this entry and all entries before
+// it: yᵢ = x₀ + … + xᵢ. Integers and bool are summed as int64, float32 in float64, and
+// 16-bit floats in float32.
 func (x *Tensor) CumSum(dim int) *Tensor {
 	x.use("cumsum")
 	return x.scan(device.ScanSum, dim)

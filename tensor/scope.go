@@ -18,9 +18,9 @@ import (
 //
 // A mode affects only tensors that belong to the scope: x.In(s) lends the tensor x to the scope s,
 // s.From(x) moves x to it. If no op ran in a scope with [NoGrad] or [Autocast], the scope's mode
-// had no effect. Closing the scope is then an error if the mode would have changed an op outside of
-// the scope, on the goroutine that opened it. Such an op has recorded a graph, or computed in
-// another type than the mode says.
+// had no effect. The mode may have been meant for an op outside of the scope, on the goroutine that
+// opened the scope. If such an op recorded a graph, or computed in another type than the mode says,
+// closing the scope is an error.
 //
 // Several goroutines may use a scope. Only one may close it.
 type Scope struct {
@@ -267,8 +267,8 @@ func (s *Scope) GradEnabled() bool {
 	return !s.modes.noGrad
 }
 
-// streamOf returns the stream of s for dev. Code that queues work on it calls the method route
-// instead.
+// streamOf returns the stream of s for dev. Code that queues work on the stream calls the method
+// route instead.
 func (s *Scope) streamOf(dev device.Device) device.Stream {
 	if st := s.modes.stream; st != nil && st.Device() == dev {
 		return st
@@ -564,9 +564,9 @@ func youngest(op string, in []*Tensor) *Scope {
 var hostOnce = sync.OnceValues(func() (device.Device, error) { return device.Open("cpu") })
 
 // isHost reports whether a device is the CPU or a rank of the CPU. A rank is a device of its own,
-// such as cpu:1, with a part of the processor's cores. Both use the host's memory, and
-// their work is done when a call returns. But they are different devices: a tensor on a rank stays
-// on the rank.
+// such as cpu:1, with a part of the processor's cores. The CPU and its ranks use the host's memory,
+// and their work is done when a call returns. But they are different devices: a tensor on a rank
+// stays on the rank.
 func isHost(d device.Device) bool {
 	_, ok := d.(*cpu.Device)
 	return ok

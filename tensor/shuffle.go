@@ -18,8 +18,8 @@ func (x *Tensor) PixelShuffle(r int) *Tensor {
 }
 
 // PixelUnshuffle undoes [Tensor.PixelShuffle]. For x, [..., channels, height·r, width·r], the
-// result is [..., channels·r², height, width]. If x has no elements, torch
-// 2.15 returns a tensor with the shape of x.
+// result is [..., channels·r², height, width]. If x has no elements, torch 2.15
+// instead returns a tensor with the shape of x.
 func (x *Tensor) PixelUnshuffle(r int) *Tensor {
 	const op = "pixel_unshuffle"
 	lead := x.image(op, r)

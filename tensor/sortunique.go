@@ -33,7 +33,7 @@ func fromPlaces(op string, c *Scope, places, values *Tensor) *Tensor {
 }
 
 // newRuns reports which entries of a vector, or which rows of a matrix, differ from the previous
-// entry or row. The result for the first one is true.
+// entry or row. The first entry or row counts as different.
 func (x *Tensor) newRuns() *Tensor {
 	n := x.Dim(0)
 	differ := x.Narrow(0, 1, n-1).Ne(x.Narrow(0, 0, n-1))
@@ -108,7 +108,8 @@ func (x *Tensor) runsHere(op string, order *Tensor, o UniqueOptions) (r uniqueRe
 	return r
 }
 
-// compress copies the elements of src whose bytes in mask are 1. The length of dst is their number.
+// compress copies to dst the elements of src whose bytes in mask are 1. dst must be as long as the
+// number of these elements.
 func compress[T any](dst, src []T, mask []byte) {
 	src = src[:len(mask)]
 	for i, k := 0, 0; k < len(dst); i++ {
@@ -221,11 +222,12 @@ func (x *Tensor) unique(op string, consecutive bool, o UniqueOptions, dims []int
 	return values, r.inverse, r.counts
 }
 
-// Unique returns the distinct elements in ascending order as a vector. If o requests them it also
-// returns two int64 tensors, otherwise nil. inverse has x's shape. It holds, for each element of x,
-// its position among the distinct elements. counts says how often each distinct element occurs. If
-// a dimension is given, each of its entries is compared as a whole. Entries are ordered by their
-// elements in row-major order. values then has x's other dimensions, and inverse is a vector.
+// Unique returns the distinct elements in ascending order as a vector. inverse and counts are int64
+// tensors if o requests them, and otherwise nil. inverse has x's shape. It holds, for each element
+// of x, its position among the distinct elements. counts says how often each distinct element
+// occurs. If a dimension is given, each of its entries is compared as a whole. Entries are ordered
+// by their elements in row-major order. values then has x's other dimensions, and inverse is a
+// vector.
 //
 // 0 and -0 are equal, and the first of them is returned. NaN equals no other NaN. The number of
 // distinct elements, which decides the shapes, is copied to the host, so the op waits for the work

@@ -7,11 +7,11 @@ import (
 )
 
 // A tape records which random numbers a checkpointed segment drew, and returns the same numbers
-// when the segment is computed again. In between, other code may draw from the generator, which
-// does not matter. Recomputing does not advance the generator. The generator of the segment's scope
-// draws through the tape. An op whose operands are all older than that scope draws from the
-// generator of the operands' scope instead. The tape records such a draw too, because the op runs
-// on the segment's goroutine.
+// when the segment is computed again. Other code may draw from the generator in between: this does
+// not change the returned numbers. Recomputing does not advance the generator. The generator of the
+// segment's scope draws through the tape. An op whose operands are all older than that scope draws
+// from the generator of the operands' scope instead. The tape records such a draw too, because the
+// op runs on the segment's goroutine.
 type tape struct {
 	binding binding[*tape] // binds the tape to the goroutine that computes the segment
 

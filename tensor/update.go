@@ -17,9 +17,9 @@ func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 }
 
 // UpdateFinite does what [Update] does, and also sets the tensor found, one float32 on the device
-// that is 0 or 1. It becomes 1 if an element of the first operand of a group is infinite or NaN
-// before the update. Otherwise it does not change. If the device can, this happens in the same
-// launch. A GradScaler uses it to unscale gradients, and an optimizer to skip steps.
+// that is 0 or 1. found becomes 1 if an element of the first operand of a group is infinite or NaN
+// before the update. Otherwise found does not change. If the device can, this happens in the same
+// launch. A GradScaler calls UpdateFinite to unscale gradients, and an optimizer to skip steps.
 func UpdateFinite(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64, found *Tensor) {
 	params.use(op)
 	found.use(op)
@@ -135,8 +135,8 @@ func dense(list []*Tensor) bool {
 	return true
 }
 
-// infiniteOp returns 1 if an element is infinite or NaN, otherwise 0: such an element minus itself
-// is NaN. foundOp returns the greater of two such results.
+// infiniteOp returns 1 if an element is infinite or NaN, and otherwise 0. It tests whether the
+// element minus itself is NaN. foundOp returns the greater of two results of infiniteOp.
 var (
 	infiniteOp = &Reduction{Name: "infinite", Kind: device.Max, Map: x0.Sub(x0).Ne(x0.Sub(x0)).Select(expr.C(1), expr.C(0)), Same: true}
 	foundOp    = &Elementwise{Name: "found", Arity: 2, Expr: x0.Max(x1), NoGrad: true}

@@ -8,8 +8,8 @@ import (
 )
 
 // A grid says how windows move over the spatial dimensions of a tensor, which are the last
-// dimensions of [n, c, …]. Convolutions and pools share it. Two grids may be compared with ==. A
-// tap is one position in a window: for example the first element of every window.
+// dimensions of [n, c, …]. Convolutions and pools use grids. Two grids may be compared with ==. A
+// tap is one position in a window: for example, tap 0 is the first element of every window.
 type grid struct {
 	rank                         int // number of spatial dimensions, 1 to 3
 	in, kernel, stride, dilation [3]int

@@ -6,9 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Windows of few elements are summed by passes over all windows together: an elementwise program
-// adds taps, which are views of the padded input. A reduction over the dimensions of the windows
-// would be slow, because its inner loops would have only two or three steps.
+// Windows of few elements are summed in passes. Each pass covers all windows: an elementwise
+// program adds taps, which are views of the padded input. A reduction over the dimensions of the
+// windows would be slow, because its inner loops would have only two or three steps.
 
 // tapsAtOnce is the maximum number of taps that one pass adds.
 const tapsAtOnce = 9

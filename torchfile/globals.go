@@ -51,8 +51,8 @@ var noType = map[string]string{
 	"QUInt4x2Storage": "quantized", "QUInt2x4Storage": "quantized",
 }
 
-// calls has the functions that a file may call, by name. They check their arguments, and charge all
-// memory before they allocate it.
+// calls has the functions that a file may call, by name. They check their arguments, and call
+// charge for all memory before they allocate it.
 var calls = map[string]func(u *unpickler, args []any) any{
 	"collections.OrderedDict": func(u *unpickler, args []any) any {
 		d := &Dict{ordered: true}
@@ -266,8 +266,8 @@ func rebuildParameter(u *unpickler, args []any) any {
 	return nil
 }
 
-// rebuildTensor makes a view from the arguments (storage, offset, size, stride, requires_grad,
-// hooks, dtype or metadata).
+// rebuildTensor returns a function that makes a view from the arguments (storage, offset, size,
+// stride, requires_grad, hooks, dtype or metadata). The function needs at least atLeast arguments.
 func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 	return func(u *unpickler, args []any) any {
 		u.charge(1024)

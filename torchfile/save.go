@@ -30,10 +30,10 @@ func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 // Save writes a tree to path in the format of torch.save, so that torch.load(path,
 // weights_only=True) can read it. The file is a zip archive whose tensors begin at multiples of 64
 // bytes. The tree may hold everything that [Load] returns, with and without [Exact]. It may also
-// hold plain Go types: integers of any width, float32, slices, arrays, maps, and types that are
-// defined by these. Slices and arrays become lists, []byte becomes bytes, and maps become dicts
-// with sorted keys. Structs and pointers are errors. A dict whose values are all tensors becomes an
-// OrderedDict.
+// hold plain Go types: integers of any width, float32, slices, arrays, maps, and defined types
+// whose underlying type is one of these. Slices and arrays become lists, []byte becomes bytes, and
+// maps become dicts with sorted keys. Structs and pointers are errors. A dict whose values are all
+// tensors becomes an OrderedDict.
 //
 // Tensors that share memory also share it in the file. Save writes only the part of the memory that
 // the tensors reach. Tensors of a GPU are written as CPU tensors. Save writes a temporary file and

@@ -37,7 +37,7 @@ func flipped(t *testing.T, path, entry string, at int) string {
 }
 
 // The test flips a bit in the pickle, in a short entry, or in a tensor's values. If Load reads that
-// bit, its error names the entry. Of a mapped file, Load reads the values only with Checked.
+// bit, its error names the entry. Load reads the values of a mapped file only with Checked.
 func TestFlippedBits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.pt")
 	if err := Save(path, map[string]any{"a": tensor.From([]float32{1, 2, 3}), "b": tensor.From([]int64{4}), "bool": tensor.From([]bool{true, false}), "text": "word"}); err != nil {

@@ -222,8 +222,8 @@ type storageAt struct {
 	zip zipfile.Entry
 }
 
-// check verifies the checksum of an entry. sum is the checksum of its first offset bytes, and check
-// reads the others.
+// check verifies the checksum of an entry. sum is the checksum of the entry's first offset bytes.
+// check reads the remaining bytes.
 func (f *file) check(at storageAt, sum uint32, offset int64) {
 	if at.zip.File == nil {
 		return

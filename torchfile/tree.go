@@ -149,10 +149,10 @@ func (d *Dict) set(key, value any) error {
 
 const (
 	maxDepth = 1000 // greatest nesting depth of containers, as in Python
-	// maxNodes is the greatest number of nodes in a tree. A shared node counts once for each use,
-	// and a string counts one node for each 64 bytes.
+	// A tree may have at most maxNodes nodes, plus perNode nodes for each byte of the pickle. A
+	// shared node counts once for each use, and a string counts one node for each 64 bytes.
 	maxNodes = 1 << 20
-	perNode  = 4 // number of nodes that are allowed in addition, for each byte of the pickle
+	perNode  = 4 // see maxNodes
 )
 
 // A converter makes a tree of Go values from the unpickler's values. Values that are shared in the

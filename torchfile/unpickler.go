@@ -22,9 +22,9 @@ type (
 )
 
 const (
-	freeBudget = 16 << 20 // number of bytes of memory that any file may use
-	// perByte is the number of bytes of memory that are allowed in addition, for each byte of the
-	// pickle.
+	// The unpickler may use freeBudget bytes of memory, plus perByte bytes for each byte of the
+	// pickle that it has read.
+	freeBudget = 16 << 20 // 16 MiB
 	perByte    = 32
 	maxString  = 1 << 30 // greatest length of a string in bytes
 	maxInteger = 128     // greatest length of an integer in bytes

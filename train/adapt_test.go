@@ -87,9 +87,9 @@ func farthest(a, b []float64) (d float64) {
 	return d
 }
 
-// A network can be trained even if a batch needs three times the memory of the device, in the
-// user's own loop and in Fit. The final parameters are the same as on a large device. The device
-// has 512 KiB. With FLAMBEAU_SOAK=1 it has 6 MiB, and a batch needs 18 MiB.
+// A network can be trained in the user's own loop and in Fit, even if a batch needs three times the
+// memory of the device. The final parameters are the same as on a large device. The device has 512
+// KiB. With FLAMBEAU_SOAK=1 it has 6 MiB, and a batch needs 18 MiB.
 func TestTrainsWhatDoesNotFit(t *testing.T) {
 	batch, limit, need := 14, 512<<10, 1536<<10
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -243,8 +243,8 @@ func TestSplitGrowsAgain(t *testing.T) {
 	}
 }
 
-// A failed attempt with larger parts costs no other step, and Adapt waits longer before it tries
-// the same size again.
+// An attempt with larger parts that fails causes no further failures. Adapt then waits longer
+// before it tries the same size again.
 func TestProbesBackOff(t *testing.T) {
 	m := nn.NewLinear(3, 2)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Probe: 1, Reduction: train.ReductionMean})

@@ -125,9 +125,9 @@ func (t *trainer) uncaptured() string {
 	return ""
 }
 
-// otherOrder returns the reason why captured steps would add up gradients in another order than
-// eager steps with the given backend, so that results differ. It returns "" if the order is the
-// same.
+// otherOrder returns the reason not to capture if eager steps with the given backend add up
+// gradients in another order than captured steps, because the results would differ. It returns ""
+// if the order is the same.
 func otherOrder(backend string) string {
 	if backend == "in-process" {
 		return ""
@@ -172,9 +172,9 @@ func isOurs(f reflect.Value) bool {
 	return !callsite.Outside(at.Name(), file)
 }
 
-// replays reports whether the step to which b belongs, a batch of n samples, will be a replay. If
-// so, it returns the index of the batch's shape. It also counts the eager steps that come before
-// the first capture of a shape.
+// replays reports whether the step of b, a batch of n samples, will be a replay. If so, it also
+// returns the index of the batch's shape. It counts the eager steps that come before the first
+// capture of a shape.
 func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	g := &t.captured
 	if g.off || t.c.Capture == CaptureNever || b.X == nil || b.Y == nil || device.Tracing() != nil {
@@ -227,9 +227,9 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	return at, true
 }
 
-// replay replays a step once it has the step's last batch. Until then it holds the batches. After
-// the replay it frees them and records their losses. It returns false if the step has to run
-// eagerly.
+// replay receives the batches of a step one by one. It holds them until it has the last batch of
+// the step, and then replays the step. After the replay it frees the batches and records their
+// losses. It returns false if the step has to run eagerly.
 func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
 	g := &t.captured
 	if t.batches == 1 {
@@ -289,7 +289,7 @@ func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
 	return true, err
 }
 
-// release computes the batches that were held for a replay, eagerly.
+// release eagerly computes the batches that were held for a replay.
 func (t *trainer) release() error {
 	g := &t.captured
 	for len(g.held) > 0 {

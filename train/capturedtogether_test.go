@@ -128,7 +128,7 @@ func TestFitCapturesOnAllOrNone(t *testing.T) {
 		got, _ := fitted(t, c)
 		return got, log.String()
 	}
-	// By default the program's own code is not captured. Here this is Replica.
+	// By default the program's own code is not captured. In this training Replica is such code.
 	if _, log := run(train.CaptureOwn, 0); strings.Count(log, "Replica is the program's own code") != 1 {
 		t.Error(log)
 	}

@@ -220,7 +220,8 @@ const tiny = 4 << 10
 
 // fit computes the rates from the recorded times. It groups sizes by powers of four. The rate of a
 // group is its total time divided by its total size. For maps, fit alternately computes the rates
-// for bytes and the rate for operations, eight times, each from the latest value of the other.
+// for bytes and the rate for operations, eight times each. Each computation uses the latest result
+// of the other.
 func (t *timer) fit(r *cpuRates) {
 	r.start = t.beside / float64(max(t.primitives, 1))
 	var small []float64

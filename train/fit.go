@@ -313,8 +313,9 @@ func (e *DivergedError) Error() string {
 // each device's part, and its running statistics are those of the first device. Each device has its
 // own random numbers, derived from Generator. A repeated training on the same number of devices
 // gives bitwise equal results. Each device has a goroutine, which calls Forward, Loss and Compute.
-// The goroutine of the first device calls the callbacks. A failure of a device other than lack of
-// memory ends the training with a *[dist.RankError]. So does a panic of the program on one device.
+// The goroutine of the first device calls the callbacks. If a device fails, but not for lack of
+// memory, the training ends with a *[dist.RankError]. A panic of the program on one device has the
+// same effect.
 func Fit(ctx context.Context, c Config) (*Result, error) {
 	t, err := newTrainer(c)
 	if err != nil {

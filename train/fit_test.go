@@ -22,8 +22,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// halving is a schedule that halves the learning rate every few steps. The type measured halves it
-// every few evaluations, and records their values.
+// halving is a schedule that halves the learning rate every few steps. The type measured halves the
+// rate every few evaluations, and records the values of the evaluations.
 type halving struct {
 	opt      optim.Optimizer
 	interval int

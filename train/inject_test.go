@@ -64,8 +64,8 @@ func TestFailuresLoseNothing(t *testing.T) {
 		if half {
 			warm = 10
 		}
-		// A step makes about 24 requests to the driver. A greater random number lets a request of
-		// the next step fail.
+		// A step makes about 24 requests to the driver. If a step makes fewer requests than the
+		// random number, a request of the next step fails.
 		next := func() {
 			dev.Empty()
 			if failures > 0 {

@@ -24,8 +24,8 @@ type trainer struct {
 	stop     EarlyStopping
 	bestStep int
 	bestPath string // path of the best checkpoint, once the store is closed
-	// ended is the reason to end the training, StoppedEarly or StoppedByUs. Until there is one, it
-	// is Finished.
+	// ended is the reason to end the training, StoppedEarly or StoppedByUs. Until there is such a
+	// reason, ended is Finished.
 	ended Reason
 
 	evaluated  int    // step of the latest evaluation; -1 before the first
@@ -33,8 +33,8 @@ type trainer struct {
 	saved      [2]int // step and epoch of the latest checkpoint; -1 before the first
 	due        bool   // whether a checkpoint is due
 
-	// batches and samples are the numbers so far in the next step, and firstSamples is the number
-	// of samples in its first batch.
+	// batches and samples count what has been collected for the next step. firstSamples is the
+	// number of samples in the first of these batches.
 	batches, samples, firstSamples int
 	// log holds the losses on the device that have not been read.
 	log     *tensor.Tensor
@@ -42,7 +42,7 @@ type trainer struct {
 	sum     float64 // sum of the weighted losses of the step whose losses are being read
 	count   int
 	losses  int
-	// sum of the weighted losses of the epoch, and of their weights
+	// sums over the epoch: of the losses times their weights, and of the weights
 	epoch struct{ sum, count float64 }
 
 	store  *checkpoint.Store

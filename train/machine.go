@@ -13,8 +13,9 @@ import (
 
 // A Machine is a device with known rates, for estimates of a step's time. The estimate follows the
 // roofline model (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009). The time
-// of a kernel is the longest of three times: its arithmetic at the peak rate, its memory traffic at
-// the full bandwidth, and a launch. The estimate is the sum over the kernels.
+// of a kernel is the longest of three times: the time of its arithmetic at the peak rate, the time
+// of its memory traffic at the full bandwidth, and the time of a launch. The estimate is the sum
+// over the kernels.
 //
 // On a GPU the estimate is a lower bound, because real kernels do not reach the published peak
 // rates. Only launches may take less time than estimated, because their time was measured on

@@ -136,9 +136,9 @@ func TestOtherFailuresGoOn(t *testing.T) {
 	}
 }
 
-// A training on a device that is too small combines batches that a loader copies ahead, float16
-// with a scaler whose first steps overflow, parts, clipping, accumulation and an interruption. The
-// result is bitwise equal to that of an uninterrupted training.
+// A training on a device that is too small combines many features: batches that a loader copies
+// ahead, float16 with a scaler whose first steps overflow, parts, clipping and accumulation. It is
+// interrupted, and its result is bitwise equal to that of an uninterrupted training.
 func TestFitOnATinyDeviceGoesOn(t *testing.T) {
 	set := pictures(t, 40)
 	run := func(dir string, resume bool, steps int) (string, string) {

@@ -62,7 +62,7 @@ func (b Breakdown) total() int {
 // it.
 type FLOPs struct {
 	Forward, Backward, Optimizer int
-	// MatMul is the operations of matrix products, convolutions and attention in Forward and
+	// MatMul counts the operations of matrix products, convolutions and attention in Forward and
 	// Backward. PyTorch's counters count only these.
 	MatMul int
 }
@@ -86,7 +86,7 @@ type Report struct {
 	At string
 
 	FLOPs   FLOPs
-	Bytes   int // bytes that the kernels at least read and write
+	Bytes   int // minimum number of bytes that the kernels read and write
 	Kernels int // kernel launches on a GPU, primitives on a CPU
 
 	// Launches is the number of kernel launches on a GPU, and 0 on a CPU. Modules is the number of
@@ -96,9 +96,9 @@ type Report struct {
 	Units             Units
 	// Least maps the name of each of [GPUs] to the minimum time of the step on it, in seconds. It
 	// is nil for a CPU. A primitive takes as long as its operations at the peak rate, or its bytes
-	// at the full bandwidth, whichever is longer. A copy within the device takes as long as its
-	// bytes. The time of launches is not included: see [LaunchSeconds]. The kernels are those for
-	// the planned Machine.
+	// at the full bandwidth, whichever is longer. A copy within the device takes as long as
+	// reading and writing its bytes. The time of launches is not included: see [LaunchSeconds].
+	// The kernels are those for the planned Machine.
 	Least map[string]float64
 	// Seconds is the estimated time of a step, which [Machine] explains. It is 0 if the machine's
 	// rates are unknown.
@@ -119,10 +119,10 @@ var planning sync.Mutex // locked by Plan, because a process has only one tracer
 //
 // build makes model and optimizer for the given batch size, in scope s (nn.In(s)). Everything must
 // be on the device of s. The step runs twice: in the first run the optimizer allocates its state,
-// and the second run is reported. Kernels and allocator are those of a real run, and therefore the
-// peak is too. On a GPU the report does not include the memory that NVIDIA's driver uses (context
-// and code). On a CPU it includes the pool's memory, but not buffers below 8 KiB, the data set, and
-// Go's own heap.
+// and the second run is reported. Plan uses the kernels and the allocator of a real run, and so
+// finds the peak of a real run. On a GPU the report does not include the memory that NVIDIA's
+// driver uses (context and code). On a CPU it includes the pool's memory, but not buffers below 8
+// KiB, the data set, and Go's own heap.
 //
 // A step that does not fit is no error. Fits is then false, and Peak is the memory that the step
 // would need. A step that reads a value (Item, a shape that depends on data) fails with a
@@ -167,7 +167,7 @@ func Plan(build func(s *tensor.Scope, batch int) *PlannedStep, c PlanConfig) (*R
 	return r, nil
 }
 
-// minPlanned and the next constant bound the memory of a device without memory, in bytes.
+// minPlanned and maxPlanned are the limits of PlanConfig.Memory, in bytes, unless it is 0.
 const (
 	minPlanned = 1 << 20
 	maxPlanned = 1 << 42

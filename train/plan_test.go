@@ -274,8 +274,8 @@ func TestPlanBreakdown(t *testing.T) {
 	if b.Gradients != weights {
 		t.Errorf("gradients %d of %d, at %s", b.Gradients, weights, r.At)
 	}
-	// A step with two losses has twice the operations of one. It needs no additional memory, except
-	// for the gradients that exist between the two.
+	// A step with two losses has twice the operations of a step with one loss. It needs no
+	// additional memory, except for the gradients that exist after the first loss.
 	twice := func(s *tensor.Scope, n int) *train.PlannedStep { p := build(s, n); p.Accumulate = 2; return p }
 	r2, err := train.Plan(twice, train.PlanConfig{Batch: batch, Memory: 1 << 30})
 	if err != nil || r2.FLOPs.MatMul != 2*r.FLOPs.MatMul || r2.Peak < r.Peak || r2.Peak > r.Peak+2*weights {
@@ -366,8 +366,8 @@ func TestPlanMistakes(t *testing.T) {
 	}
 }
 
-// On a known GPU, the time of a half-precision matrix product is limited by the tensor cores, that
-// of an addition by the memory, and that of a tiny kernel by its launch.
+// On a known GPU, the tensor cores determine the time of a half-precision matrix product. The
+// memory determines the time of an addition, and the launch determines the time of a tiny kernel.
 func TestPlanSeconds(t *testing.T) {
 	gpu, err := train.FindGPU("A100")
 	if err != nil {

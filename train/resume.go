@@ -281,7 +281,7 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 		}
 		t.st.Metrics[k] = f
 	}
-	// A training that Patience has ended stays ended. One that a callback has ended continues.
+	// A training that Patience has ended stays ended. A training that a callback has ended goes on.
 	if t.unmeasured = unmeasured; Reason(ended) == StoppedEarly && t.c.Patience > 0 {
 		t.ended = StoppedEarly
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 // firstSplit is called when a batch of n samples is split for the first time. It determines how
-// splitting changes the results, which tellSplit logs later. It also determines the reduction if it
-// is unknown.
+// splitting changes the results, which tellSplit logs later. If the reduction of the loss is
+// unknown, firstSplit determines it too.
 func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor, seed, offset uint64) {
 	if a.splitLogged {
 		return

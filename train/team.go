@@ -138,7 +138,7 @@ func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, e
 	if err != nil {
 		return false, err, nil
 	}
-	if void && !lone { // ranks report a failure elsewhere, but no rank has failed
+	if void && !lone { // some ranks say that another rank has failed, but none has an error
 		return false, nil, &Error{"Devices", "a step was void on one device, and failed on none"}
 	}
 	t.again = lone

@@ -22,9 +22,9 @@ What a step makes is freed at its end. A variable from outside keeps the name, n
 Keep it with s.Close(last), take the number with Item or Floats inside, or copy into an older tensor.
 A variable or slice is reported if it gets no other tensors, and is used after the scope closed.`, keptResults)
 
-// keptResults reports variables that are used after their tensor was freed. If every assignment of
-// a variable is inside a Do and assigns a tensor of that Do's scope, the variable has a freed
-// tensor after the Do.
+// keptResults reports variables that are used after their tensor was freed. Suppose that every
+// assignment of a variable is inside a Do and assigns a tensor of that Do's scope. Then the
+// variable holds a freed tensor after the Do.
 func keptResults(u *unit) {
 	byPos := func(a, b *types.Var) int { return int(a.Pos() - b.Pos()) }
 	for _, v := range slices.SortedFunc(maps.Keys(u.uses), byPos) {

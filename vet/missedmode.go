@@ -49,8 +49,8 @@ func missedModes(u *unit) {
 	}
 }
 
-// modeAround reports whether an older tensor may have a mode of its own, from a scope around the
-// opening, or from another scope that is open in the same function.
+// modeAround reports whether an older tensor may have a mode of its own. The mode may come from a
+// scope around the opening, or from another scope that is open in the same function.
 func (u *unit) modeAround(o *opening) bool {
 	for outer := u.enclosing(o); outer != nil; outer = u.enclosing(outer) {
 		if u.modesOf(outer) != "" {
@@ -86,8 +86,8 @@ func (u *unit) olderOperand(o *opening, call *ast.CallExpr) (first *types.Var) {
 }
 
 // setOutside reports whether a variable gets its value outside the function literal of an opening.
-// The variable must be declared outside the literal. Inside the literal, no code may assign to it
-// or to a field of it, take its address, or call a function with it and the scope.
+// The variable must be declared outside the literal. Inside the literal, no code may assign to the
+// variable or to a field of it, take its address, or pass it to a function together with the scope.
 func (u *unit) setOutside(o *opening, v *types.Var) bool {
 	if v == nil || o.lit.Pos() <= v.Pos() && v.Pos() < o.lit.End() {
 		return false

@@ -105,7 +105,7 @@ func TestHooks(t *testing.T) {
 			y.Sum().Backward()
 			want(t, "kept gradient", kept, 1, 1, 1)
 		}
-		{ // A result that is named in Into keeps its gradient, once per run.
+		{ // Into makes a result keep its gradient. Each run adds to that gradient once.
 			x := leaf()
 			y := x.MulScalar(2)
 			z := y.MulScalar(3).Sum()

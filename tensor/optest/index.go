@@ -41,7 +41,7 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 	// An axis is what one part of the index selects from some dimensions of x. The entries of an
 	// index tensor depend on the coordinates in the common shape of all index tensors.
 	type axis struct {
-		n  int               // number of coordinates; -1 if they are those of the common shape
+		n  int               // number of coordinates; -1 for an index tensor, -2 for a single number
 		of func(c []int) int // maps the coordinates to the offset in x
 	}
 	strides := make([]int, len(dims))

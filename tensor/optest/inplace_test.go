@@ -64,12 +64,12 @@ type program struct {
 
 func newProgram(s *tensor.Scope, w *tt, seed uint64) *program {
 	p := &program{r: rand.New(rand.NewPCG(seed, 1)), w: w}
-	if seed%4 == 3 { // no gradient is recorded until a step writes a value that has one
+	if seed%4 == 3 { // nothing is recorded until a step writes a value that has a gradient
 		p.changed, p.plain = s.On(w.Device()).Typed(dtype.F64).Ones(2, 3, 4), s.On(w.Device()).Typed(dtype.F64).Ones(24)
 	} else {
 		p.changed, p.plain = w.MulScalar(2).Reshape(2, 3, 4), w.MulScalar(2).Reshape(24)
 	}
-	if seed%2 == 1 { // the elements of changed lie in another order
+	if seed%2 == 1 { // the elements of changed lie in memory in another order
 		p.changed = p.changed.Transpose(0, 2).Contiguous()
 		p.plain = p.plain.Reshape(2, 3, 4).Transpose(0, 2).Reshape(24)
 		p.views = []*tt{p.changed.Transpose(0, 2)}
@@ -293,8 +293,8 @@ func TestInPlaceViewsAndScopes(t *testing.T) {
 		grad(u, 2, 8, 6)
 		z := x.MulScalar(1)
 		e := z.Expand(2, 3)
-		// The tensor e is z, expanded: each of its rows is z itself, also the row that changes in
-		// place.
+		// e expands z, so all rows of e are the memory of z. A change of one row changes z and
+		// every row.
 		e.Select(0, 0).MulScalarInPlace(3)
 		grad(e, 6, 6, 6)
 		grad(z, 3, 3, 3)

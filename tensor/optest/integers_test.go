@@ -110,8 +110,8 @@ func TestIntegers(t *testing.T) {
 }
 
 // TestNumbersBeyondIntegers checks numbers that exceed the range of an integer type. An op refuses
-// such a number as a value to store or as a limit. In arithmetic the number wraps like the type.
-// PyTorch 2.15 has both rules.
+// such a number as a value to store or as a limit. In arithmetic the number wraps, as results of
+// the type do. PyTorch 2.15 has both rules.
 func TestNumbersBeyondIntegers(t *testing.T) {
 	onBothDevices(t, func(t *testing.T, s *tensor.Scope) {
 		x := s.From([]int64{1, 100, -3})

@@ -8,8 +8,8 @@ import (
 )
 
 // lists names the ops that PyTorch users look for. Upper and lower case may differ from the Go
-// names. Each op must be in Matrix, under this name or its name in localNames, or else in awaited
-// or notAnOp.
+// names. Each op must be in Matrix, under this name or under its name in localNames. Otherwise it
+// must be in awaited or in notAnOp.
 var lists = map[string]string{
 	"creation": "Zeros Ones Full Empty Arange Linspace Logspace Eye Rand Randn RandInt RandPerm Bernoulli Multinomial Normal Uniform TruncNormal " +
 		"ZerosLike OnesLike FullLike EmptyLike RandLike RandnLike RandIntLike",

@@ -25,8 +25,8 @@ type Op struct {
 // Devices are the kinds of devices on which all ops are tested.
 var Devices = []string{"cpu", "cuda"}
 
-// Matrix lists all ops, sorted by name. [Run] checks exactly what Matrix lists: a test compares
-// both.
+// Matrix lists all ops, sorted by name. [Run] checks exactly what Matrix lists. A test compares the
+// list with what Run checked.
 func Matrix() []Op {
 	ops := map[string]*Op{}
 	op := func(name, of string) *Op {

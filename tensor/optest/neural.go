@@ -89,8 +89,8 @@ func crossEntropyRows() []row {
 }
 
 // attentionRef computes attention by its definition. x holds queries, keys, values, and an optional
-// mask. The mask consists of 1 and 0. If additive is true, the mask is added to the scores instead.
-// If ragged is true, the last operand holds the lengths of the samples.
+// mask. The mask consists of 1 and 0. If additive is true, it holds numbers that are added to the
+// scores instead. If ragged is true, the last operand holds the lengths of the samples.
 func attentionRef(scale float64, causal, additive, ragged bool) func(x []array) array {
 	return func(x []array) array {
 		var lengths array
@@ -101,7 +101,7 @@ func attentionRef(scale float64, causal, additive, ragged bool) func(x []array) 
 		last := func(a array, k int) int { return a.dims[len(a.dims)-k] }
 		q, k, v := x[0], x[1], x[2]
 		batch := joint(newArray(lead(q)...), newArray(lead(k)...), newArray(lead(v)...))
-		// the heads of queries form groups, each of which shares one head of keys
+		// the query heads form groups; the heads of a group use the same head of keys
 		if r := len(lead(q)); r > 0 && len(lead(k)) == r && lead(q)[r-1] > lead(k)[r-1] && lead(k)[r-1] > 1 {
 			batch = joint(newArray(lead(q)...))
 			group := lead(q)[r-1] / lead(k)[r-1]

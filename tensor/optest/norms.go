@@ -29,7 +29,7 @@ func standard(x array, eps float64, rms bool, key func(idx []int) int) array {
 	return y
 }
 
-// scaled multiplies by the weight and adds the bias, if there are any. key returns the index of the
+// scaled multiplies by the weight, if any, and adds the bias, if any. key returns the index of the
 // weight and the bias that apply to an element.
 func scaled(y array, in []array, key func(idx []int) int) array {
 	each(y.dims, func(i int, idx []int) {

@@ -12,8 +12,8 @@
 //
 //   - values, against the op's float64 reference: within a few ulp in float32, within one ulp of
 //     the rounded value in 16 bits, exactly for integers and bool;
-//   - gradients, in float64 against central differences of the reference, in float32 and 16 bits
-//     against the gradients in float64;
+//   - gradients: in float64 against central differences of the reference, and in float32 and 16
+//     bits against the gradients in float64;
 //   - second derivatives, in float64 against central differences of the gradients;
 //   - functions in place, against the forms that return a new tensor;
 //   - fast kernels, against the composition of primitives that they replace.
@@ -40,7 +40,8 @@ type Options struct {
 	// Sparse runs fewer tests of elementwise ops. In float32, or in int64 for ops of integers only,
 	// it tests every layout. In the other types it tests the contiguous layout and one third of the
 	// other layouts. This is enough because the computation of addresses does not depend on the
-	// computation of elements. On a GPU each combination of both would need one more kernel.
+	// computation of elements. On a GPU each combination of a layout and a computation of elements
+	// would need one more kernel.
 	// Integers that a floating point function first converts are tested in the contiguous layout
 	// only.
 	Sparse bool

@@ -9,7 +9,7 @@ import (
 )
 
 // TestPeaks limits the peak memory of ops, as a multiple of the result's size, and the memory that
-// the gradient needs afterwards. So it fails if an op keeps temporary tensors for too long.
+// the gradient needs afterwards. So the test fails if an op keeps temporary tensors for too long.
 func TestPeaks(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

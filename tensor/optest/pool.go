@@ -184,7 +184,7 @@ func poolRows() []row {
 	maxOf(1, []int{2, 6}, tensor.MaxPoolOptions{Kernel: []int{2}, Dilation: []int{2}, Stride: []int{1}})
 	maxOf(2, []int{2, 2, 5, 4}, tensor.MaxPoolOptions{Kernel: []int{2}})
 	maxOf(2, []int{1, 5, 5}, tensor.MaxPoolOptions{Kernel: []int{3, 2}, Stride: []int{2, 3}, Padding: []int{1, 0}, CeilMode: true})
-	// This window is so large that a reduction finds its maximum.
+	// For a window as large as this one, the pool finds the maximum by a reduction.
 	maxOf(2, []int{1, 1, 10, 8}, tensor.MaxPoolOptions{Kernel: []int{10, 8}})
 	for i := range rows[len(rows)-3:] {
 		// The rows above check gradients. Central differences for so many elements would be slow.

@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestReluDropout checks that ReluDropout gives the same bits as Relu followed by Dropout. Its
-// gradients have the same bits too, even with CreateGraph. Both leave the generator in the same
-// state. The operands contain infinities and NaN.
+// TestReluDropout checks that ReluDropout gives the same bits as Relu followed by Dropout. The
+// gradients must have the same bits too, even with CreateGraph, and the generator must end in the
+// same state. The operands contain infinities and NaN.
 func TestReluDropout(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

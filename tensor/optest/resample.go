@@ -19,8 +19,8 @@ func keys(t float64) float64 {
 }
 
 // resampleRef resizes the spatial dimensions of x. newSizes holds the new sizes. The weights follow
-// the definition of each mode. cubic is the kernel of the cubic mode: the function keys, or its
-// absolute value if the caller needs the sum of the absolute values of terms.
+// the definition of each mode. cubic is the kernel of the cubic mode, usually the function keys. A
+// caller that needs the sum of the absolute values of terms passes the absolute value of keys.
 func resampleRef(mode tensor.InterpolateMode, newSizes []int, scale []float64, align bool, cubic func(t float64) float64) func(x array) array {
 	return func(x array) array {
 		y := x

@@ -45,8 +45,8 @@ func TestRoPELaunches(t *testing.T) {
 					if !slices.Equal(turned.Floats(), again.Floats()) {
 						t.Errorf("%s: given angles give other results", what)
 					}
-					// qk is a part of a larger tensor. So its gradient is written into a tensor of
-					// zeros of that tensor's size.
+					// qk is a part of a larger tensor. So the gradient is written into a tensor of
+					// zeros that has the size of the larger tensor.
 					g := qk.Detach().MulScalar(0.5)
 					check("backward", 3+rest, func() { turned.Backward(tensor.GradOutput(g)) })
 					return turned.Floats(), x.Grad().Floats()
