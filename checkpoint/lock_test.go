@@ -143,7 +143,7 @@ func TestKilledStoreGivesItsDirectoryFree(t *testing.T) {
 	}
 }
 
-// Invalid contents of a lock file have no effect, because only errors report the contents.
+// Invalid contents of a lock file have no effect, because only error messages use them.
 func TestLockFileOfNonsense(t *testing.T) {
 	for _, text := range []string{"", "{", `{"pid":-3}`, strings.Repeat("x", 1<<16)} {
 		dir := t.TempDir()

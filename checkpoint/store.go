@@ -283,9 +283,9 @@ type Loaded struct {
 }
 
 // Load reads the newest usable checkpoint. Damaged lists newer checkpoints that Load cannot use.
-// Load does not remove them. Later saves overwrite or remove files with damaged contents, but keep
-// files that may be intact. A file may be intact if its format has a newer version, or if it could
-// not be read for lack of permission or memory. If there is no usable checkpoint, the error wraps
+// Load does not remove them. Later saves overwrite or remove files with damaged contents, but
+// keep files that may be intact. Such a file has a newer version of the format, or could not be
+// read for lack of permission or memory. If there is no usable checkpoint, the error wraps
 // [fs.ErrNotExist]. Load follows symbolic links. A dangling link is listed in Damaged and stays.
 func (s *Store) Load() (*Loaded, error) {
 	s.drain()

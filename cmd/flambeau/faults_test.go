@@ -13,9 +13,8 @@ import (
 )
 
 // The command train runs many times. In each run, a different one of the system calls that write
-// --out fails.
-// The error must name the file, an older file must stay complete, and no other file may remain in
-// the directory.
+// --out fails. The error must name the file, an older file must stay complete, and no other
+// file may remain in the directory.
 func TestEachCallOfOutFails(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(t.TempDir()) // after a failure the weights are written to the working directory

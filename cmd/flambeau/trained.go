@@ -72,8 +72,8 @@ func rowsOf(t *table.Table) func(i int) ([]byte, error) {
 	}
 }
 
-// hashes returns the hashes of the samples with the given indices. The indices are those in the
-// whole data, before prepare split it.
+// hashes returns the hashes of the samples with the given indices. These are indices in train
+// before prepare changed it.
 func (s *source) hashes(e *env, index []int) ([]uint64, error) {
 	out := make([]uint64, len(index))
 	errs := make([]error, runtime.GOMAXPROCS(0))

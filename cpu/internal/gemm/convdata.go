@@ -34,7 +34,7 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 		s, kernel := c.gradientGrid(g, r)
 		if len(kernel) == 0 {
 			if !cleared && i > 0 {
-				c.clear(dx, r) // set only the elements to 0 that belong to this r
+				c.clear(dx, r) // set only the elements of this r to 0
 			} else if !cleared {
 				clear(dx)
 				cleared = true

@@ -19,9 +19,9 @@ type direct[T float] struct {
 	// Kernels for at most half a vector of columns, or nil. Two halves take as long as one vector.
 	half []directKernel[T]
 	row  directKernel[T] // kernel for one row and rowVectors vectors of columns
-	// rowVectors is the number of vectors of columns that the kernel row handles. For up to narrow
-	// vectors of columns, packing an A with contiguous rows would take about as long as the whole
-	// product.
+	// rowVectors is the number of vectors of columns that the kernel row handles. The number
+	// narrow also counts vectors of columns. Up to this number, packing an A with contiguous
+	// rows would take about as long as the whole product.
 	rowVectors, narrow int
 	// Narrow products with at least tallRows rows may have any B, whose panel each task packs. With
 	// at most flatRows rows, the columns of A may be contiguous instead of its rows. If a number is

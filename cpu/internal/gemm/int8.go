@@ -275,7 +275,7 @@ func (j *int8Job) packB(dst, src []int8, w, k int) {
 	packQuads(dst, src, j.b.rs, j.b.cs, w, from, k, j.kern.flip)
 }
 
-// packQuads packs the quads of B whose numbers are at least from.
+// packQuads packs quads of B. The argument from is the number of the first quad that it packs.
 func packQuads(dst, src []int8, rs, cs, w, from, k int, flip byte) {
 	for p := from; p < ceil(k, 4); p++ {
 		to := dst[p*4*int8Width:][:4*w]

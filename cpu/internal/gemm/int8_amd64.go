@@ -46,8 +46,9 @@ var hasInt8Tiles = sync.OnceValue(func() bool {
 })
 
 // quadsInt8AVX512 packs whole quads of up to 32 columns, whose elements are neighbours in a row of
-// the matrix. steps is the number of quads of a column, and rs is the distance between rows of src.
-// mask has a bit for each column. Each element of dst is combined with flip by exclusive or.
+// the matrix. steps is the number of quads of a column, and rs is the distance between rows of
+// src in elements. mask has a bit for each column. Each element of dst is combined with flip by
+// exclusive or.
 //
 //go:noescape
 func quadsInt8AVX512(dst, src *int8, rs, steps int, mask uint32, flip uint32)

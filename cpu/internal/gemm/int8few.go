@@ -41,7 +41,7 @@ func (j *int8Job) fewTask(i int) {
 		for r := range j.m {
 			j.kern.columns(j.rowsA[r*j.aRow:][:j.aRow], j.b.data[c*j.b.cs:], j.k, j.b.cs, j.beginA[r], &l.out4)
 			at := j.c.data[r*j.c.rs+c*j.c.cs:]
-			// the previous task writes the columns whose numbers are below from
+			// from is this task's first column; the previous task writes the columns before it
 			for q := max(0, from-c); q < 4; q++ {
 				at[q*j.c.cs] = l.out4[q]
 			}

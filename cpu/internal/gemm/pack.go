@@ -26,8 +26,9 @@ func (kern *kernel[E, T]) pack(dst []E, ldd int, src []E, rs, ks, h, k int) {
 	}
 }
 
-// packRows packs a panel whose rows are contiguous. If the panel is narrower than a row of dst, it
-// still fills whole rows of dst, as long as the source has enough elements.
+// packRows packs a panel whose rows are contiguous. The panel may be narrower than a row of
+// dst. The kernel copyRows then fills each row with the elements that follow in the source, as
+// long as the source has enough of them. All other rows end with zeros.
 func (kern *kernel[E, T]) packRows(dst []E, ldd int, src []E, ks, h, k int) {
 	p := 0
 	size := int(unsafe.Sizeof(src[0]))

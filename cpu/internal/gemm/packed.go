@@ -108,7 +108,8 @@ func (kern *kernel[E, T]) blockOf(k int) int {
 
 // packed computes a product with the blocked algorithm. It loops over groups of m, k and n. For
 // each group it packs the panels of A and B in parallel, and then computes the tiles of C in
-// parallel. All groups of n use the same packed panels of A.
+// parallel. Groups of n use the same packed panels of A, unless byRows is true or a rounded
+// result needs several groups of k.
 func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T], m, n, k int, a, b operand[E], c *result[T]) {
 	j := pool.get()
 	defer pool.put(j)

@@ -105,8 +105,8 @@ func (c *Conv) dataByTiles(par Parallel, dx, g, w []float32) bool {
 	return c.byTiles(par, &j)
 }
 
-// products returns a number of pairs of a tap and a place of the result, for one image. It counts
-// the pairs in which the tap reads the input and not the padding.
+// products counts pairs of a tap and a place of the result, for one image. It counts only the
+// pairs in which the tap reads the input and not the padding.
 func (c *Conv) products() int {
 	n := 1
 	for i, kernel := range c.Kernel {
@@ -154,8 +154,9 @@ func (c *Conv) byTiles(par Parallel, j *winograd) bool {
 }
 
 // pays reports whether Winograd's form is faster than another method. It compares estimates of the
-// two times. An estimate is the number of multiplications for each pair of an input channel and an
-// output channel. The argument other is this number of the other method, for one image.
+// two times. They are counted in multiplications, for each pair of an input channel and an
+// output channel. The argument other is the number of multiplications of the other method, for
+// one image.
 func (j *winograd) pays(other int) bool {
 	if min(j.channels, j.rows) < winogradLanes || j.tiles[1]*16*j.channels > winogradTile {
 		return false
