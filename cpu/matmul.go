@@ -90,8 +90,9 @@ func (d *Device) repeatBias(out *device.View, o *device.MatMul) {
 	d.cast(out, &rows)
 }
 
-// smallProduct is the largest number of multiplications for which one worker computes a whole
-// product of two matrices.
+// smallProduct is a number of multiplications. If a product in a batch needs at most this
+// number, one worker computes the whole product. Larger products are divided among the workers
+// if the batch has fewer than four products for each worker.
 const smallProduct = 1 << 20
 
 // packedProduct multiplies matrices of float32, float64, bfloat16, or int8 with results of int32.

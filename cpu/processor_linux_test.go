@@ -49,7 +49,8 @@ func TestLeaveWakersProcessor(t *testing.T) {
 }
 
 // TestSharedProcessorIsCounted lets a worker wake up repeatedly on its waker's processor. The
-// variable shared must count these times, up to maxShared.
+// variable shared must count these times, up to maxShared. When the worker then wakes up on
+// other processors, shared must fall to 0.
 func TestSharedProcessorIsCounted(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

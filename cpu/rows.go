@@ -109,7 +109,8 @@ func (w *rowWorker) release() {
 }
 
 // groupRows returns the number of rows of x in a group. If the elements of a column are
-// contiguous, each column of a group fills at least a cache line.
+// contiguous, and rows are not longer than groupSize, the group has at least 16 rows. A column
+// of float32 then fills a cache line.
 func groupRows(x *device.View) int {
 	cols := max(1, x.Shape.At(1))
 	n := max(1, groupSize/cols)

@@ -98,8 +98,8 @@ func gatherSteps(which *stepLoop, dst, src unsafe.Pointer, n int) bool {
 	return true
 }
 
-// copyRuns copies rows of the given number of words with a loop of [rowsLoop]. The rows of dst are
-// to bytes apart, and those of src are from bytes apart.
+// copyRuns copies rows of the given number of words with a loop of [rowsLoop]. The arguments to
+// and from are the distances in bytes between rows of dst and between rows of src.
 func copyRuns(loop *jit.Code, dst, src unsafe.Pointer, words, to, from, rows int) {
 	var arena stepArena
 	reg, strides := [3]unsafe.Pointer{src, dst, unsafe.Pointer(&arena)}, [2]int{from, to}

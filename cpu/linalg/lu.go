@@ -232,7 +232,7 @@ func (lu *LU[T]) Solve(par Parallel, k int, b Matrix[T], x []T) {
 }
 
 // Inverse sets x, n×n and row-major, to the inverse of A, which is U⁻¹·L⁻¹·P. Column j of L⁻¹
-// begins at row j, so substitution begins at row j too.
+// begins at row j. For a group of columns from column j on, substitution begins at row j too.
 func (lu *LU[T]) Inverse(par Parallel, x []T) {
 	n := lu.n
 	if n == 0 {

@@ -15,8 +15,9 @@ type triangle[T Float] struct {
 // columnsOfTask is the number of columns of a right-hand side that a task solves.
 const columnsOfTask = 64
 
-// overColumns calls f for groups of at most columnsOfTask columns. If there is only one group, f
-// may use par.
+// overColumns calls f for groups of at most columnsOfTask columns. The number of columns in a
+// group is a multiple of rows.Width, as width must be. If there is only one group, f may use
+// par.
 func overColumns(par Parallel, width int, f func(par Parallel, from, width int)) {
 	if width <= columnsOfTask {
 		f(par, 0, width)

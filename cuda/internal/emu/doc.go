@@ -18,8 +18,8 @@
 // CUDA promises less about pageable memory. With PageableLate the driver does no more than CUDA
 // promises: copies of pageable memory also happen when their turn in the queue comes. If a source
 // changes before that, the context ends. A destination holds poison until then.
-// FLAMBEAU_PAGEABLE=late sets PageableLate for each driver whose Config has no setting. A whole
-// test suite can then run with PageableLate.
+// FLAMBEAU_PAGEABLE=late sets PageableLate for each driver whose Config does not set Pageable.
+// A whole test suite can then run with PageableLate.
 //
 // The nodes of a graph form queues of their own, as far as their dependencies allow. A launch of a
 // graph counts as one launch.

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestNarrowFloats converts every float16 value to float32 and back. The value must not change.
-// Near all float16 values, the fast conversions must agree with the general rounding.
+// TestNarrowFloats converts every float16 and bfloat16 value to float32 and back. The value
+// must not change, unless it is NaN. Near all these values, the fast conversions must agree
+// with the general rounding.
 func TestNarrowFloats(t *testing.T) {
 	for u := range uint64(1 << 16) {
 		if h := f16(u); h == h && toF16(h) != u {

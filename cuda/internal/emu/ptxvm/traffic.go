@@ -1,9 +1,9 @@
 package ptxvm
 
 // Traffic counts the 32-byte sectors that pass between memory and the caches of blocks. Each block
-// has its own cache, which holds the last sectors that the block accessed. Cached is the number of
-// sectors in a cache. Sectors found in the cache are not counted. A sector that is read and
-// written counts twice.
+// has its own cache of at most Cached sectors. A full cache drops the sector that it has held
+// longest. Sectors found in the cache are not counted. A sector that is read and written counts
+// twice.
 type Traffic struct {
 	Cached  int
 	Sectors int64
