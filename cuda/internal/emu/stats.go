@@ -35,7 +35,7 @@ type Counters struct {
 	GraphLaunches uint64 // launches of graphs
 	HtoD, DtoH    Traffic
 	DtoD, Peer    Traffic
-	// number of the copies in Peer that avoid the host, thanks to peer access
+	// the copies in Peer that avoid the host, thanks to peer access
 	PeerDirect Traffic
 	Memsets    Traffic
 	// number of the copies in HtoD and DtoH from or to pageable memory; hardware stages them in

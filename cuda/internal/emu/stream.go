@@ -11,7 +11,7 @@ import (
 type event struct {
 	ctx    *context
 	timing bool
-	point  *op // last operation of the queue when the event was recorded; nil before the first record
+	point  *op // operation that was queued for the last record; nil before the first record
 }
 
 // StreamCreate creates a stream. The priority has no effect, because it never guarantees an order
@@ -139,7 +139,7 @@ func (d *Driver) EventCreate(f cu.EventFlags) (cu.Event, error) {
 	return h, nil
 }
 
-// EventDestroy invalidates the handle. A wait for the event that is already queued stays valid.
+// EventDestroy invalidates the handle. Waits that are already queued stay valid.
 func (d *Driver) EventDestroy(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -2,6 +2,6 @@ package emu
 
 import "syscall"
 
-// threadID returns the number of the caller's operating system thread. Each current context
-// belongs to one thread.
+// threadID returns the number of the caller's operating system thread. Each thread has its own
+// current context.
 func threadID() uint64 { return uint64(syscall.Gettid()) }

@@ -29,8 +29,7 @@ func TestTensorBias(t *testing.T) {
 			}
 		}
 	}
-	// The rows of these operands lie along k or along m, and each operand is a batch. The kernels
-	// handle every second row separately.
+	// The rows of x lie along k or along m. Each operand is a batch of two matrices.
 	for _, orders := range []string{"NN", "TN"} {
 		m := newMachine(t)
 		x := m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 2, 62+len(orders)%2, 62), 0))

@@ -332,7 +332,7 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 // that the blocks fill all multiprocessors once, or several times. A product that is bound by
 // memory may need only some of the multiprocessors. With blocks for only these, fewer partial
 // sums have to be added up. For a single matrix, some tiles may stay undivided. Their number is
-// the largest multiple of the number of multiprocessors, or one tile less for each
+// the largest possible multiple of the number of multiprocessors, or one tile less for each
 // multiprocessor.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}

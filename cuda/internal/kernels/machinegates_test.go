@@ -16,8 +16,7 @@ import (
 type codeGate struct {
 	name string
 	plan func() ([]Launch, error)
-	// least fraction of the main loop's instructions that must be multiply-adds; a register bank
-	// conflict counts as one more instruction
+	// least fraction of the main loop's instructions that must be multiply-adds
 	share float64
 	// flight is the least number of KiB from global memory that a multiprocessor must have
 	// requested at a time.

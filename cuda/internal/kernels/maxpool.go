@@ -98,9 +98,9 @@ func (s maxPoolGradSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			a := &axes[d]
 			p := at[1+d].Add(a.before)
 			b.For(b.Const(it, num(0)), a.kernel, num(1), func(back ptx.Value, _ ptx.Loop) {
-				// The windows are visited in their order. In the first window that covers the
-				// element, the element is the last one. So the loop goes backwards through the
-				// elements of a window.
+				// The windows are visited in their order. The earlier a window begins, the
+				// later the element lies in it. So the loop goes backwards through the elements
+				// of a window.
 				begin := a.kernel.Sub(num(1)).Sub(back).Mul(a.dilation)
 				b.If(begin.Le(p), func() {
 					place := a.stride.split(p.Sub(begin))

@@ -291,8 +291,8 @@ func (e *exponentials) total() (top, sum ptx.Value) {
 	return top, sum
 }
 
-// exponentials returns the maximum of a row and the sum of its exponentials. It reads the row
-// once.
+// exponentials returns the maximum of a row, and the sum of exp(element - maximum). It reads
+// the row once.
 func (w *rowWork) exponentials(t ptx.Type, load func(i ptx.Value) []ptx.Value) (top, sum ptx.Value) {
 	e := w.newExponentials(t)
 	w.atEnds(func(i ptx.Value) { e.add(load(i)) })

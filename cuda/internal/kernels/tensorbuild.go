@@ -34,7 +34,7 @@ type tensorBuilder struct {
 	columnSums tensorSums
 }
 
-// build emits the kernel. It takes the parameters that all product kernels take.
+// build emits the kernel. The kernel takes the parameters that all product kernels take.
 func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	f := s.form
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
