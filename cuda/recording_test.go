@@ -189,7 +189,8 @@ func TestRecordingTakesOver(t *testing.T) {
 }
 
 // TestNotRecordable records operations that would wait for the GPU, or whose data would stay
-// constant. Each operation must return an error that names it, and the recording must continue.
+// constant. Each operation must return a RecordError with the device and a reason, and the
+// recording must continue.
 func TestNotRecordable(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=16MiB")
 	must(t, err)

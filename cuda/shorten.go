@@ -40,7 +40,7 @@ const (
 )
 
 // shortened returns a list with fewer launches that computes the same bits as the recorded list.
-// If there is no such list, it returns the reason.
+// If several devices or streams were recorded, it returns only the reason for not shortening.
 func (r *recording) shortened() (list []recorded, why string, err error) {
 	switch {
 	case len(r.others) > 0:

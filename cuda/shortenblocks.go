@@ -81,9 +81,9 @@ func blocksOf(nodes []recorded) *blockList {
 	return list
 }
 
-// uses extends the lives of the blocks that w uses, the recorded operation at node n. That
-// operation is now a part of the merged item it, which runs at node to. If the merged item uses
-// such a block too, the block must be alive at node to.
+// uses extends the lives of blocks. The recorded operation w at node n is now a part of a
+// merged item, which runs at node to. The argument it is that item. If both the operation and
+// the item use a block, the block must be alive at node to.
 func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 	own := worklist.Of(w.op, nil)
 	for _, s := range slices.Concat(own.Reads, own.Writes) {

@@ -29,7 +29,7 @@ const (
 // chunk is full. Chunks are allocated when they are needed.
 type staging struct {
 	mu     sync.Mutex // guards the other fields, and the copying into the open chunk
-	freed  sync.Cond  // signals that a full chunk was added to the ring, or that chunks were freed
+	freed  sync.Cond  // signals that a chunk was added to the ring, or that chunks were freed
 	sealed []*chunk   // full chunks whose copies may still run, the oldest first
 	open   *chunk     // chunk that small uploads are filling; nil if there is none
 	made   int        // number of allocated chunks, including those that goroutines are filling

@@ -100,8 +100,8 @@ func (c *shortage) train(t *testing.T, l DeviceList) (got [][]float64, failed []
 	return got, failed
 }
 
-// blames checks the ranks' errors. The rank with the number who must have run out of memory. Each
-// other rank must have got a StepError.
+// blames checks the ranks' errors. The argument who is the number of the rank that must have
+// run out of memory. Each other rank must have got a StepError.
 func blames(t *testing.T, failed []error, who int) {
 	t.Helper()
 	for r, err := range failed {

@@ -134,8 +134,8 @@ func (z *ZeRO) check(op string, members []member) {
 func (z *ZeRO) Step() { z.step(z.sharder.Step) }
 
 // StepUnless does what Step does, but changes nothing if found is not 0. The argument found is a
-// tensor of one element on the device, and is equal on all ranks. A GradScaler of package amp
-// supplies found.
+// tensor of one element on the device, and must be equal on all ranks. A GradScaler of package
+// amp supplies found.
 func (z *ZeRO) StepUnless(found *tensor.Tensor) { z.step(func() { z.sharder.StepUnless(found) }) }
 
 func (z *ZeRO) step(own func()) {

@@ -216,7 +216,9 @@ func TestPartition(t *testing.T) {
 				load[rank] += n * sp.typ.Size()
 			}
 		}
-		total, most := 0, 4*(grain+1)*4 // most bounds the bytes that rounded cuts add to a rank
+		// most bounds the bytes that rounded cuts add to a rank. Each cut is rounded to the
+		// grain, once for each space.
+		total, most := 0, 4*(grain+1)*4
 		largest := 0
 		for i, m := range members {
 			bytes := m.shape.Size() * m.typ.Size()

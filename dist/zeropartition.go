@@ -9,10 +9,10 @@ import (
 )
 
 // partition says which rank changes which elements. It divides the parameters into spaces, and each
-// space among the ranks. The trained parameters of one type form a space. Parameters that were
-// frozen when the partition was made form another space. The ranks thus get equal shares of the
-// trained and of the frozen parameters. Parameters that are not contiguous cannot be cut, so they
-// are in separate spaces.
+// space among the ranks. The trained parameters of one type form a space. Parameters of that
+// type that were frozen when the partition was made form another space. The ranks thus get
+// equal shares of the trained and of the frozen parameters. Parameters that are not contiguous
+// cannot be cut, so they are in separate spaces.
 type partition struct {
 	members []member
 	spaces  []*space

@@ -209,8 +209,8 @@ func (l *library) mentions(cell string) (all []mention) {
 // variables in earlier cells of the table, and signatures adds those of this cell.
 func (l *library) signatures(cell string, types map[string]string) (list []string) {
 	all := l.mentions(cell)
-	// here holds the types of the mentions so far, and later holds those of the mentions that
-	// follow.
+	// here holds the types of the mentions so far, and later holds those of all mentions that
+	// are written with their package.
 	var here, later []string
 	bare := true // whether the cell mentions neither a package nor a field
 	for _, m := range all {
