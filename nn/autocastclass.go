@@ -28,7 +28,7 @@ func autocastOn(operands ...*tensor.Tensor) bool {
 }
 
 // refuseUnsafe raises an error if autocast is on. Ops whose gradient overflows in 16 bits call it.
-// The error's hint is the string instead, which says what to use in place of op. As in
+// The argument instead is the error's hint: it says what to use in place of op. As in
 // torch.autocast("cuda"), the types of the operands do not matter.
 func refuseUnsafe(op, instead string, operands ...*tensor.Tensor) {
 	if autocastOn(operands...) {

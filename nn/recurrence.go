@@ -231,9 +231,9 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 		*to = append(*to, t)
 		return func(v []device.View) device.View { return v[at] }
 	}
-	// states is c, and inner is the factor of w_hr. q is the new gate's product with the state,
-	// plus the bias.
-	var states, inner, q *tensor.Tensor // states and inner are for LSTM, and q is for GRU
+	// For LSTM, states holds c, and inner holds the factor of w_hr. For GRU, q holds the new
+	// gate's product with the state, plus the bias.
+	var states, inner, q *tensor.Tensor
 	if f.cell == lstmCell {
 		if states = lastC; keep {
 			states = m.Empty(rows, hidden)

@@ -84,8 +84,8 @@ func newAveraged(a *Averaged, model any, opts []AverageOption) *Averaged {
 // Updates returns the number of calls of Update, torch's n_averaged.
 func (a *Averaged) Updates() int { return int(a.n) }
 
-// A pairing is the device and the types of averages and values. One launch can process all
-// averages and values with the same pairing.
+// A pairing is the device and the type that a value and its average share. One launch can
+// process all values and averages with the same pairing.
 type pairing struct {
 	dev device.Device
 	t   dtype.Type

@@ -217,7 +217,7 @@ func (r *record) byModule() *Averages {
 			inner = l.in.inner
 		}
 		switch {
-		// a call of the driver counts as part of the span's total, not of the span's self time
+		// a call of the driver counts in the total of its span, not in the span's self time
 		case l.device == nil:
 			share(inner, sums{cpu: l.end - l.start}, false)
 		case l.in == nil:

@@ -84,7 +84,7 @@ type columnOf[T any] struct {
 	title string
 	left  bool
 	cell  func(v *T) string
-	lines func(v *T) []string // returns the lines of a cell with several lines; used in place of cell
+	lines func(v *T) []string // the lines of a cell that has several; used in place of cell
 	// greatest width of a cell; 0 means no limit; a column is at least 12 wide
 	width int
 }

@@ -112,9 +112,9 @@ func (l *list) lasts(i, j int) {
 	}
 }
 
-// moves reports whether item k can move to the position of the other item. k is i or j. A replay
-// stops at an item that fails. Item k must therefore not move past an item that may fail, if k's
-// result can be read after the replay.
+// moves reports whether item k, which is i or j, can move to the position of the other. A replay
+// stops at an item that fails. Item k must therefore not move past an item that may fail, if
+// k's result can be read after the replay.
 func (l *list) moves(k, i, j int) bool {
 	it := &l.items[k]
 	return !l.writes(i, j, it.Reads) && !l.writes(i, j, it.Writes) && !l.reads(i, j, it.Writes) &&
