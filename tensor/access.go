@@ -104,10 +104,10 @@ func (x *Tensor) Floats() []float64 {
 	return out
 }
 
-// Ints returns a copy of x's elements as int. x holds integers or bools. Go code that needs lengths
-// or indices uses it. Floating point elements are an error, because Ints would have to round them.
-// On a 32-bit platform, an element that an int cannot hold is an error too. If the host has no
-// memory for the copy, Ints panics as [Tensor.Bytes] does.
+// Ints returns a copy of x's elements as int, for integers and bools. Use it in Go code that
+// needs lengths or indices. Floating point elements are an error, because Ints would have to
+// round them. On a 32-bit platform, an element that an int cannot hold is an error too. If the
+// host has no memory for the copy, Ints panics as [Tensor.Bytes] does.
 func (x *Tensor) Ints() []int {
 	x.use("ints")
 	if x.dtype.IsFloat() {

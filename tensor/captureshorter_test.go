@@ -64,9 +64,9 @@ func TestCaptureSumsInOrder(t *testing.T) {
 	}
 }
 
-// TestCaptureComputesOnce captures Exp, and then an op that reads overlapping windows of the result
-// of Exp. That op reads each value several times. So Exp must not be fused into it, but must stay a
-// separate op in the graph.
+// TestCaptureComputesOnce captures Exp, and then an op that reads overlapping windows of the
+// result of Exp. That op reads most values several times. So Exp must not be fused into it, but
+// must stay a separate op in the graph.
 func TestCaptureComputesOnce(t *testing.T) {
 	root := tensor.Root().On(cpu.Get()).Typed(dtype.F32)
 	x, out := root.Randn(2, 40), root.Zeros(2, 9, 32)

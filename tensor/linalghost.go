@@ -16,9 +16,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// hostOps lists the ops that copy their operands to the host and their results back. They copy on
-// every device, and wait for the work queued so far. Most of their routines are those of package
-// cpu/linalg.
+// hostOps lists the ops that compute on the host. On every device they wait for the work queued
+// so far. If the device is not the host, they copy their operands to the host and their results
+// back. Most of their routines are those of package cpu/linalg.
 var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_exp", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"}
 
 // HostOps returns the names of the ops that work on the host, as errors and graphs show them. On a

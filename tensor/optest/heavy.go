@@ -46,9 +46,9 @@ func (r *row) String() string {
 	return fmt.Sprintf("%s %v", r.op, r.in)
 }
 
-// floatTypes lists the floating point types with which rows are tested. float64 comes first. Its
-// gradients are compared with central differences, and those of the other types are compared with
-// those in float64.
+// floatTypes lists the floating point types with which rows are tested. float64 comes first.
+// Its gradients are compared with central differences. The gradients of the other types are
+// compared with those in float64.
 var floatTypes = []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16}
 
 // secondOrder reports whether second derivatives of the row's op are checked. They are not if the
