@@ -69,10 +69,10 @@ func TestCopiesDoNotShareStorage(t *testing.T) {
 	}
 }
 
-// TestResultsFollowOperands checks the strides of an elementwise op's result. Some operands have
-// the shape of the result. If these have equal strides and no gaps in memory, the result must have
-// the same strides. Otherwise it must be contiguous. Values and gradients must be those of
-// contiguous operands.
+// TestResultsFollowOperands checks the strides of an elementwise op's result. Only operands
+// that have the result's shape and are not expanded count. If these have equal strides and no
+// gaps in memory, the result must have the same strides. Otherwise it must be contiguous.
+// Values and gradients must be those of contiguous operands.
 func TestResultsFollowOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		// turn permutes [3, 4, 5] to [5, 3, 4]

@@ -51,8 +51,8 @@ func TestShufflesCopy(t *testing.T) {
 	})
 }
 
-// TestInterpolateComposed compares interpolation with the composition of other ops. The results and
-// the first and second derivatives must have equal bits.
+// TestInterpolateComposed compares interpolation with the composition of other ops. The result,
+// its gradient and the gradient of that gradient must have equal bits.
 func TestInterpolateComposed(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, ty := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {

@@ -19,7 +19,8 @@ func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 // UpdateFinite does what [Update] does, and also sets the tensor found, one float32 on the device
 // that is 0 or 1. found becomes 1 if an element of the first operand of a group is infinite or NaN
 // before the update. Otherwise found does not change. If the device can, this happens in the same
-// launch. A GradScaler calls UpdateFinite to unscale gradients, and an optimizer to skip steps.
+// launch. A GradScaler calls UpdateFinite to unscale gradients. If found is 1, the optimizer
+// then skips its step.
 func UpdateFinite(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64, found *Tensor) {
 	params.use(op)
 	found.use(op)

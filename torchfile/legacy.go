@@ -9,8 +9,8 @@ import (
 
 // loadLegacy reads the format of PyTorch before 1.6. Later versions write it with
 // _use_new_zipfile_serialization=False. A file has five pickles: a magic number, the protocol
-// version, a dict about the system, the contents, and a list of keys. After the pickles, it has the
-// elements of each key's storage, which follow their number in eight bytes.
+// version, a dict about the system, the contents, and a list of keys. After the pickles, the
+// file has a storage for each key: the number of elements in eight bytes, then the elements.
 func (f *file) loadLegacy(head []byte) *loaded {
 	if head[0] != 0x80 {
 		f.notLegacy(head)

@@ -65,7 +65,7 @@ func TestFailuresLoseNothing(t *testing.T) {
 			warm = 10
 		}
 		// A step makes about 24 requests to the driver. If a step makes fewer requests than the
-		// random number, a request of the next step fails.
+		// random number, none of its requests fails.
 		next := func() {
 			dev.Empty()
 			if failures > 0 {

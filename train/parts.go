@@ -12,8 +12,8 @@ import (
 const (
 	probeAfter = 16 // good steps before a larger part is tried
 	probeRetry = 64 // good steps before a size that has failed is tried again
-	// Each failure of a size doubles the number of good steps before the size is tried again, up
-	// to probeMost.
+	// Each further failure of a size doubles the number of good steps before the size is tried
+	// again, up to probeMost.
 	probeMost = 8192
 )
 

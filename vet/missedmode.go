@@ -87,7 +87,8 @@ func (u *unit) olderOperand(o *opening, call *ast.CallExpr) (first *types.Var) {
 
 // setOutside reports whether a variable gets its value outside the function literal of an opening.
 // The variable must be declared outside the literal. Inside the literal, no code may assign to the
-// variable or to a field of it, take its address, or pass it to a function together with the scope.
+// variable or to a field of it, or take its address. No call that gets the scope as an argument
+// may have the variable as its receiver or as another argument.
 func (u *unit) setOutside(o *opening, v *types.Var) bool {
 	if v == nil || o.lit.Pos() <= v.Pos() && v.Pos() < o.lit.End() {
 		return false
