@@ -29,12 +29,19 @@ func TestTensorBias(t *testing.T) {
 			}
 		}
 	}
-	// The rows of x lie along k or along m. Each operand is a batch of two matrices.
-	for _, orders := range []string{"NN", "TN"} {
+	// The rows of x lie along k or along m. They have an odd length, so the kernel handles every
+	// second row separately. Each operand is a batch of two matrices.
+	for _, c := range []struct {
+		orders  string
+		rows, k int
+	}{{"NN", 62, 31}, {"TN", 33, 62}} {
 		m := newMachine(t)
-		x := m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 2, 62+len(orders)%2, 62), 0))
-		y := m.random(m.tensor(dtype.BF16, dense(2, 62, 24), 0))
-		m.product(orders, tensorSpec{form: wide}, m.tensor(dtype.F32, dense(2, 62, 24), 0), x, y, m.random(m.tensor(dtype.BF16, dense(24), 0)))
+		x := m.random(m.tensor(dtype.BF16, matrixLayout(c.orders[:1], 2, c.rows, c.k), 0))
+		y := m.random(m.tensor(dtype.BF16, dense(2, c.k, 24), 0))
+		if s, _ := tensorSpecFor(x, x, y); !s.odd {
+			t.Fatalf("%s: no odd rows", c.orders)
+		}
+		m.product(c.orders, tensorSpec{form: wide}, m.tensor(dtype.F32, dense(2, c.rows, 24), 0), x, y, m.random(m.tensor(dtype.BF16, dense(24), 0)))
 	}
 }
 
