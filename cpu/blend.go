@@ -201,8 +201,9 @@ var blendFormulas = [5]*formula{1: same, 2: times, 4: {e: expr.X(0).Mul(expr.X(1
 // mostTerms is the greatest number of terms of a gradient's sum that one formula adds.
 const mostTerms = 3
 
-// These are the forms of formulas for a gradient's sum. X(0) is the sum so far, except in the first
-// form. The other operands are rows. If there are weights, each row is followed by its weight.
+// A gradient's sum is computed by formulas of these forms. In continueSum and addSum, X(0) is the
+// sum so far, and the other operands are rows. In beginSum, all operands are rows. If there are
+// weights, each row is followed by its weight.
 const (
 	beginSum    = iota // a sum that begins with 0
 	continueSum        // X(0) plus terms, added one after the other

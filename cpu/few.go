@@ -59,8 +59,8 @@ func fewElements(p *expr.Program, outs, ins []device.View, params []uint64) bool
 }
 
 // overlap reports whether the memory of a result of n elements overlaps that of the operand v. If
-// both begin at the same address, it returns false, because the loop reads each element before it
-// writes it.
+// both begin at the same address and their elements have the same size, it returns false, because
+// the loop reads each element before it writes it.
 func overlap(out, v *device.View, n int) bool {
 	lo, at := uintptr(pointer(out)), uintptr(pointer(v))
 	if lo == at && out.Type.Size() == v.Type.Size() {

@@ -358,7 +358,7 @@ func TestTuningFullDisk(t *testing.T) {
 	}
 }
 
-// TestTuningForbidden uses products while work is recorded, while a profile measures times, and
+// TestTuningForbidden computes products while work is recorded, while a profile measures times, and
 // without enough memory. Nothing must be measured then, and existing measurements must still be
 // used.
 func TestTuningForbidden(t *testing.T) {

@@ -31,9 +31,12 @@ const (
 	PhiloxW1     = 0xbb67ae85
 )
 
-// A Draw says which word of a sequence of Philox blocks an element uses: word number index<<Shift
-// &^ Clear | Add. Several elements may use words of the same block. The lower half of a U64 is this
-// word, and the upper half is the next word.
+// A Draw says which word of a sequence of Philox blocks an element uses. The number of the word is
+//
+//	index<<Shift &^ Clear | Add
+//
+// For a U64, this word is the lower half, and the next word is the upper half. Several elements may
+// use words of the same block.
 type Draw struct{ Shift, Clear, Add uint8 }
 
 // Draw returns the [Draw] in the field Imm of an OpPhilox.

@@ -137,10 +137,11 @@ func (m *GPT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	return inChild(ids, func(ids *tensor.Tensor) *tensor.Tensor { return m.head(m.features(ids, pass{train: true})) })
 }
 
-// Loss returns the mean cross entropy of the model's logits for ids and the targets [batch,
-// length]. A target of -100 does not count. The target of a token is the next token: for the tokens
-// x of a text, ids are x[:len(x)-1] and targets are x[1:]. The data set text.Blocks returns such
-// pairs. Hugging Face's models, in contrast, shift the labels themselves.
+// Loss runs the model on ids and returns the mean cross entropy of its logits and targets. ids and
+// targets have the shape [batch, length]. A target of -100 does not count. The target of a token is
+// the next token: for the tokens x of a text, ids are x[:len(x)-1] and targets are x[1:]. The data
+// set text.Blocks returns such pairs. Hugging Face's models, in contrast, shift the labels
+// themselves.
 func (m *GPT) Loss(ids, targets *tensor.Tensor) *tensor.Tensor {
 	requireNonNil("gpt.loss", ids, targets)
 	if targets.Shape() != ids.Shape() {

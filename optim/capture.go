@@ -267,7 +267,7 @@ type recorded struct {
 	steps  int
 	places map[*tensor.Tensor]place // position of the next step, for each parameter
 	params []*tensor.Tensor         // parameters of the latest recorded step
-	unless bool                     // whether the device may skip the latest recorded step
+	unless bool                     // whether the latest recorded step has a tensor unless, by which the device may skip it
 }
 
 // record returns the record of capture g, which is made at the first step.

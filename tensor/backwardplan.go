@@ -16,8 +16,8 @@ type task struct {
 	// starts from it
 	senders int
 	needed  bool // for a node: true if the run must call the node's VJP
-	// 1 + the index in engine.inputs of the tensor whose gradient t collects; 0 if that tensor is
-	// none of the inputs
+	// i+1 if the task collects the gradient of engine.inputs[i], and 0 if it collects none of an
+	// input
 	input int
 
 	watched *watchedLeaf // for a leaf: the leaf's watchers; nil if there are none

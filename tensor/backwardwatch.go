@@ -178,7 +178,7 @@ func (e *engine) begin() {
 }
 
 // reportMissed reports as missed the leaves that have received no gradient and cannot receive one
-// any more. All tasks whose order is greater than the given order are done.
+// any more. The caller ensures that all tasks of a greater order than the given one are done.
 func (r *watchedRun) reportMissed(order uint64) {
 	for r.passed < len(r.leaves) && r.leaves[r.passed].t.order > order {
 		l := r.leaves[r.passed]

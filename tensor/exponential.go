@@ -187,8 +187,8 @@ func (x *Tensor) LogSigmoid() *Tensor { return logSigmoidOp.Apply([]*Tensor{x}) 
 
 // Logit returns log(x/(1-x)), the inverse of Sigmoid. It is NaN outside of [0, 1]. If eps is given,
 // x is limited to [eps, 1-eps] first, and the gradient is 0 outside of this interval. If eps is
-// greater than ½, the lower limit wins where x < eps, as in torch. A negative eps is an error;
-// torch treats it as no eps.
+// greater than ½, x becomes eps where x < eps, and 1-eps elsewhere, as in torch. A negative eps is
+// an error; torch treats it as no eps.
 func (x *Tensor) Logit(eps ...float64) *Tensor {
 	switch {
 	case len(eps) == 0:

@@ -374,7 +374,9 @@ func (f maxFunc) spread(s *Scope, offsets, g *Tensor, to shape.Dims) *Tensor {
 	return dx
 }
 
-// A temporary copy of a gradient uses at most 1/spreadPart of the gradient's memory at one time.
+// A padded gradient is made for a few samples at a time, so that this temporary tensor has at most
+// 1/spreadPart of the gradient's bytes. It may have up to columnLeast bytes, or those of one
+// sample.
 const spreadPart = 4
 
 // addMaxima adds g to the elements of y that were maxima. It adds the gradients of several windows

@@ -49,7 +49,7 @@ type slot struct {
 	released bool // true if the graph no longer needs the value
 }
 
-// slotValue is what the graph keeps instead of the saved value with number i of a segment.
+// slotValue is what the graph keeps instead of saved value i of a segment.
 type slotValue struct {
 	segment *segment
 	i       int

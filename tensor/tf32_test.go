@@ -130,7 +130,7 @@ func TestTF32Gradients(t *testing.T) {
 			weight.ZeroGrad()
 			in.LinearT(weight.T(), bias).Mul(g).Sum().Backward()
 			all(t, "the gradient of a weight by inputs", weight.Grad(), want/2)
-			// These are the gradients of a convolution, for an input with 1×1 windows and for the
+			// These are the gradients of a 1×1 convolution with respect to its input and its
 			// weight.
 			image, kernel := m.Ones(2, 16, 3, 3).RequiresGrad(), m.Ones(8, 16, 1, 1).RequiresGrad()
 			image.Conv2d(kernel, nil, tensor.ConvOptions{}).MulScalar(fine).Sum().Backward()

@@ -240,7 +240,8 @@ func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits b
 	return good, nil
 }
 
-// run makes the training step twice on a device without memory, and traces the second step.
+// run makes the training step twice on a meta device, which stores no values. It traces the second
+// step. The device refuses to allocate more than the given memory.
 func (c *PlanConfig) run(build func(*tensor.Scope, int) *PlannedStep, batch, memory int, traced bool) (t *planTrace, err error) {
 	dev, err := device.OpenMeta(c.Machine.Kind, device.MetaConfig{Memory: memory, Capability: c.Machine.Capability})
 	if err != nil {

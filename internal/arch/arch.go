@@ -1,8 +1,8 @@
 // Package arch holds the rules of this project that the compiler does not check, and the test that
 // enforces them. Imports must follow the layers in docs/inside/README.md. Some imports, such as
 // those of other modules, are allowed only in a few packages. Every package and exported identifier
-// must have a comment. There are limits for the size of files, and for the length of lines and
-// sentences of comments and pages. File names must have a certain form.
+// must have a comment. Files may not be too large. In comments and pages, lines and sentences may
+// not be too long. File names must have a certain form.
 //
 // The checks read source text, so on any machine they see the files for every system and build tag.
 // Nothing imports this package.

@@ -114,7 +114,7 @@ type columns struct {
 }
 
 const (
-	unitPlaces   = 1024 // number of places in a unit
+	unitPlaces   = 1024 // greatest number of the results' places in a unit of columns
 	columnPanels = 8    // number of panels of columns that are packed at once
 	// packing one row of a panel of columns takes as long as multiplying it with this many rows of
 	// A

@@ -207,12 +207,13 @@ func (c *compiler) extremeOf(p pair, r, x, y uint8, size, length int) {
 		c.vector(or.forSize(size), length, r, r, register(t), options{})
 		return
 	}
-	if !c.wide { // a lane with all bits set is a NaN
+	if !c.wide {
 		nan := c.temp()
 		c.vector(compareFloat.forSize(size), length, nan, x, register(y), imm(floatUnordered))
 		c.vector(o, length, t, y, register(x), options{})
 		c.vector(o, length, r, x, register(y), options{})
 		c.vector(and[0], length, r, r, register(t), options{})
+		// where x or y is a NaN, all bits become set, which is a NaN
 		c.vector(or[0], length, r, r, register(nan), options{})
 		return
 	}

@@ -20,7 +20,7 @@ type block struct {
 
 	out   [4]uint64  // results that the C function writes through pointers
 	extra [5]uintptr // options for the parameter extra of cuLaunchKernel
-	size  uintptr    // size of a kernel's parameters; extra holds its address
+	size  uintptr    // size of a kernel's parameters; extra holds the address of this field
 }
 
 var blocks = sync.Pool{New: func() any { return new(block) }}

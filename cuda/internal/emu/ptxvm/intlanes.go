@@ -270,8 +270,9 @@ func satS32(v int64) uint64 {
 	return uint64(uint32(max(min(v, 1<<31-1), -1<<31)))
 }
 
-// bfe extracts c bits of a from bit b on. For a signed type, the field is extended by its top bit.
-// If the field exceeds the register, it is extended by the register's top bit.
+// bfe extracts c bits of a from bit b on. The bits above this field become 0 for an unsigned type.
+// For a signed type they become copies of the field's top bit, or of the register's top bit if the
+// field reaches beyond the register.
 func bfe(a, b, c uint64, t Type) uint64 {
 	msb := uint64(t.bits() - 1)
 	pos, n := b&0xff, c&0xff
