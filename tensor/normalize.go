@@ -383,9 +383,10 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	g = g.Cast(x.dtype)
 	p := normTypes{x: x.dtype, w: typeOrNone(w), rms: f.rms}.programs()
 	plain := normTypes{x: x.dtype, rms: f.rms}.programs()
-	// For batch norm, dx contains two means, which are computed from dw and db. If the rows contain
-	// long channels, the sums of each channel of each instance give all other sums.
-	batch, parts := f.kind == normBatch, f.kind == normRows && (needW || needB) && x.layout.Shape.At(3) >= longChannel
+	// For batch norm, dx contains two means, which are computed from dw and db. For a large norm of
+	// rows with long channels, the sums of each channel of each instance give all other sums.
+	batch := f.kind == normBatch
+	parts := f.kind == normRows && (needW || needB) && x.layout.Shape.At(3) >= longChannel && x.Size() >= largeNorm
 	outer := []int{0, 3}
 	if parts {
 		outer = []int{3}
@@ -409,7 +410,7 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	n := f.count(x)
 	var sum, product *Tensor
 	if batch || parts {
-		sum, product = weighted(sums, w, parts), weighted(products, w, parts)
+		sum, product = f.weighted(s, sums, w, parts), f.weighted(s, products, w, parts)
 	} else {
 		product = f.fold(s, p.product, x, f.over(), present(g, w, x, mean, rstd))
 		if !f.rms {
@@ -424,9 +425,10 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	return dx, dw, db
 }
 
-// If channels have at least longChannel elements, a norm of rows first sums each channel of each
-// instance. For shorter channels, these sums would be about as much work as the elements.
-const longChannel = 16
+// A norm of rows first sums each channel of each instance if a channel has at least longChannel
+// elements, and x has at least largeNorm. For shorter channels, these sums would be about as much
+// work as the elements. For a smaller x, the additional launches would take longer than they save.
+const longChannel, largeNorm = 16, 1 << 17
 
 // overInstances adds the sums of the instances. It returns nil if the result is not wanted.
 func overInstances(sums *Tensor, wanted bool) *Tensor {
@@ -437,18 +439,18 @@ func overInstances(sums *Tensor, wanted bool) *Tensor {
 }
 
 // weighted multiplies the sums of channels by their weights, if there are any. If parts is true, it
-// then adds the channels of each group. It returns nil if there are no sums.
-func weighted(sums, w *Tensor, parts bool) *Tensor {
-	if sums == nil {
+// also adds the channels of each group. It returns nil if there are no sums.
+func (f *normalizeFunc) weighted(s *Scope, sums, w *Tensor, parts bool) *Tensor {
+	switch {
+	case sums == nil:
 		return nil
+	case parts:
+		p := normTypes{x: sums.dtype, w: typeOrNone(w)}.programs()
+		return f.fold(s, p.sum, sums, []int{2}, present(sums, w))
+	case w == nil:
+		return sums
 	}
-	if w != nil {
-		sums = sums.Mul(w.Cast(sums.dtype))
-	}
-	if parts {
-		sums = sums.Sum(2, KeepDim)
-	}
-	return sums
+	return sums.Mul(w.Cast(sums.dtype))
 }
 
 // composed computes the gradients with tensor ops, so that they can be differentiated. It computes

@@ -150,6 +150,54 @@ func TestHalfNorms(t *testing.T) {
 	})
 }
 
+// TestLargeGroups compares the gradients of large group norms, which come from the sums of each
+// channel, with gradients in float64 that tensor ops compute. Some operands are absent or need no
+// gradient.
+func TestLargeGroups(t *testing.T) {
+	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
+		x, w, b := s.Randn(3, 4, 11, 1024).AddScalar(2).RequiresGrad(), s.Randn(4).RequiresGrad(), s.Randn(4).RequiresGrad()
+		seed := s.Randn(3, 4, 11, 1024)
+		for _, c := range []struct {
+			name string
+			in   []*tt // x, weight and bias; nil if absent
+			of   []int // operands whose gradients are wanted
+		}{
+			{"all", []*tt{x, w, b}, []int{0, 1, 2}}, {"parameters", []*tt{x.Detach(), w, b}, []int{1, 2}}, {"x and weight", []*tt{x, w, nil}, []int{0, 1}},
+			{"x and bias", []*tt{x, nil, b}, []int{0, 2}}, {"bias", []*tt{x.Detach(), w.Detach(), b}, []int{2}}, {"x", []*tt{x, w.Detach(), b.Detach()}, []int{0}},
+		} {
+			gradients := func(in []*tt, g *tt, opts ...tensor.GradOption) []*tt {
+				var of []*tt
+				for _, i := range c.of {
+					of = append(of, in[i])
+				}
+				return tensor.Gradients(in[0].GroupNorm(2, in[1], in[2], 1e-5), of, append(opts, tensor.GradOutput(g))...)
+			}
+			wide := make([]*tt, 3)
+			for i, v := range c.in {
+				if v != nil {
+					wide[i] = v.Detach().Double().CPU().In(s)
+				}
+			}
+			for _, i := range c.of {
+				wide[i] = wide[i].RequiresGrad()
+			}
+			want := gradients(wide, seed.Double().CPU().In(s), tensor.CreateGraph())
+			for k, g := range gradients(c.in, seed) {
+				got, exact := g.Floats(), want[k].Floats()
+				scale := 0.0
+				for _, v := range exact {
+					scale = max(scale, math.Abs(v))
+				}
+				for i := range got {
+					if math.Abs(got[i]-exact[i]) > 1e-5*scale {
+						t.Fatalf("%s on %s: gradient %d has %v at %d, want %v", c.name, dev.Name(), c.of[k], got[i], i, exact[i])
+					}
+				}
+			}
+		}
+	})
+}
+
 // TestLongRows checks that several workers share the reduction of a long row, with the same values
 // and gradients.
 func TestLongRows(t *testing.T) {
