@@ -313,9 +313,8 @@ func (e *DivergedError) Error() string {
 // each device's part, and its running statistics are those of the first device. Each device has its
 // own random numbers, derived from Generator. A repeated training on the same number of devices
 // gives bitwise equal results. Each device has a goroutine, which calls Forward, Loss and Compute.
-// The goroutine of the first device calls the callbacks. If a device fails, but not for lack of
-// memory, the training ends with a *[dist.RankError]. A panic of the program on one device has the
-// same effect.
+// The goroutine of the first device calls the callbacks. If the program panics on a device, or a
+// device fails for another reason than memory, the training ends with a *[dist.RankError].
 func Fit(ctx context.Context, c Config) (*Result, error) {
 	t, err := newTrainer(c)
 	if err != nil {
