@@ -384,9 +384,10 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	p := normTypes{x: x.dtype, w: typeOrNone(w), rms: f.rms}.programs()
 	plain := normTypes{x: x.dtype, rms: f.rms}.programs()
 	// For batch norm, dx contains two means, which are computed from dw and db. For a large norm of
-	// rows with long channels, the sums of each channel of each instance give all other sums.
+	// rows with long channels, the sums of each channel of each instance give all other sums. They
+	// would be wasted if the device had a kernel for dx.
 	batch := f.kind == normBatch
-	parts := f.kind == normRows && (needW || needB) && x.layout.Shape.At(3) >= longChannel && x.Size() >= largeNorm
+	parts := f.kind == normRows && !f.suitsRows(x) && (needW || needB) && x.layout.Shape.At(3) >= longChannel && x.Size() >= largeNorm
 	outer := []int{0, 3}
 	if parts {
 		outer = []int{3}

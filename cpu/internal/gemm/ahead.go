@@ -1,8 +1,8 @@
 package gemm
 
 // A task first reads its panels from the third-level cache or from memory. To hide this latency,
-// each call of a kernel prefetches a part of what later calls read: a share of a panel. With
-// AVX-512 a product of size 4096 takes 0.93 to 0.96 of the time that it takes without prefetching.
+// each call of a kernel prefetches a part of what later calls read: a share of a panel. On a Zen 5
+// a product of size 4096 takes 0.96 to 0.98 of the time that it takes without prefetching.
 
 // sharesB is the number of shares of a panel of B. A call of a kernel prefetches one share.
 const sharesB = 4
