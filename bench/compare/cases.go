@@ -219,9 +219,9 @@ func product(t dtype.Type, m, n, k int) func(*run) {
 		flops := 2 * float64(m) * float64(n) * float64(k)
 		tensor.Do(func(data *tensor.Scope) {
 			a, b := data.Randn(m, k).Cast(t), data.Randn(k, n).Cast(t)
-			before := fmaRate(r.dev)
-			r.measure(calls(flops), true, func() { data.Do(func(s *tensor.Scope) { a.In(s).MatMul(b) }) })
-			r.FMAs = (before + fmaRate(r.dev)) / 2
+			step := func() { data.Do(func(s *tensor.Scope) { a.In(s).MatMul(b) }) }
+			r.measure(calls(flops), true, step)
+			r.FMAs, r.Share = fmaShare(r.dev, r.n(15, 1), flops, step)
 		}, tensor.On(r.dev), tensor.NoGrad())
 		r.Rate = flops / r.Median / 1e9
 	}

@@ -38,7 +38,7 @@ func TestCasesOnCPU(t *testing.T) {
 	loop, _ := fmaLoop(cpu.Info().SIMD)
 	for _, r := range onCPU(t) {
 		product := strings.HasPrefix(r.Case, "matmul")
-		if !(r.Rate > 0) || (r.FMAs > 0) != (product && loop != nil) || (r.Parameters > 0) == product {
+		if !(r.Rate > 0) || (r.FMAs > 0) != (product && loop != nil) || (r.Share > 0) != (r.FMAs > 0) || (r.Parameters > 0) == product {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -3,30 +3,66 @@ package main
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// fmaRate returns the rate in GFLOP/s at which all threads together execute independent FMAs on
-// registers. It is the median of some runs, or 0 if there is no loop for the processor.
-func fmaRate(dev device.Device) float64 {
+// fmaShare alternates between a step and a loop of independent FMAs on registers, which all threads
+// execute. So changes of the clock rate, and other processes, affect both. It returns the median
+// rate of the FMAs in GFLOP/s, and the median of the step's rate as a share of it. A step has the
+// given number of operations. Both results are 0 if there is no loop for the processor.
+func fmaShare(dev device.Device, turns int, flops float64, step func()) (rate, share float64) {
+	// Seconds of steps in one turn. Caches that all cores share are slow at first, if these have
+	// read nothing from them for some milliseconds.
+	const turn = 100e-3
 	info := dev.Info()
 	f, lanes := fmaLoop(info.SIMD)
 	if info.Kind != "cpu" || f == nil {
-		return 0
+		return 0, 0
 	}
-	const loops = 2_000_000 // each of twelve FMAs
-	var rates []float64
-	for range 9 {
-		var all sync.WaitGroup
-		start := time.Now()
-		for range runtime.GOMAXPROCS(0) {
-			all.Go(func() { f(loops) })
+	rates, shares := []float64{fmaRate(f, lanes)}, []float64(nil)
+	for range turns {
+		start, steps, taken := time.Now(), 0, 0.0
+		for taken < turn {
+			step()
+			steps++
+			taken = time.Since(start).Seconds()
 		}
-		all.Wait()
-		flops := 2 * 12 * float64(lanes*loops*runtime.GOMAXPROCS(0))
-		rates = append(rates, flops/time.Since(start).Seconds()/1e9)
+		before := rates[len(rates)-1]
+		rates = append(rates, fmaRate(f, lanes))
+		ours := flops * float64(steps) / taken / 1e9
+		shares = append(shares, 2*ours/(before+rates[len(rates)-1]))
 	}
-	return median(rates)
+	return median(rates), median(shares)
+}
+
+// fmaRate returns the rate of f in GFLOP/s if all threads together execute it. Each FMA has the
+// given number of lanes.
+func fmaRate(f func(n int), lanes int) float64 {
+	const loops = 4_000_000 // each of twelve FMAs, some 10 ms
+	var all sync.WaitGroup
+	var ready atomic.Int32
+	threads := int32(runtime.GOMAXPROCS(0))
+	rates := make([]float64, threads)
+	for i := range rates {
+		all.Go(func() {
+			// The system may run a woken thread on its waker's processor. If both have work, it
+			// moves the thread some milliseconds later.
+			f(loops)
+			for ready.Add(1); ready.Load() < threads; {
+				f(1)
+			}
+			start := time.Now()
+			f(loops)
+			rates[i] = 2 * 12 * float64(lanes*loops) / time.Since(start).Seconds() / 1e9
+		})
+	}
+	all.Wait()
+	sum := 0.0
+	for _, r := range rates {
+		sum += r
+	}
+	return sum
 }

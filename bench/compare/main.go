@@ -65,6 +65,8 @@ type row struct {
 	Loss       float64 `json:"loss,omitempty"`
 	// FMAs is the rate of float32 FMAs that all threads together reach in this run.
 	FMAs float64 `json:"fma_gflops,omitempty"`
+	// Share is the rate of a product as a share of the FMAs' rate, measured in turns with them.
+	Share float64 `json:"fma_share,omitempty"`
 
 	// Bound is the minimum time that the GPU's published rates allow.
 	Bound float64 `json:"bound_seconds,omitempty"`
@@ -171,7 +173,7 @@ func (r *run) measureCase(c benchCase) error {
 	}
 	share := ""
 	if r.FMAs > 0 {
-		share = fmt.Sprintf(", %.0f %% of the peak of FMAs", 100*r.Rate/r.FMAs)
+		share = fmt.Sprintf(", %.0f %% of the peak of FMAs", 100*r.Share)
 	}
 	fmt.Fprintf(os.Stderr, "%-8s %-28s %12.1f %s%s\n", r.Device, r.Case, r.Rate, r.Unit, share)
 	return nil

@@ -34,8 +34,8 @@ import (
 
 // Options reduce what [Run] tests.
 type Options struct {
-	// Small tests fewer layouts and element types. It is for the race detector and for emulated
-	// devices.
+	// Small reduces the number of layouts and element types. It is for the race detector and for
+	// emulated devices.
 	Small bool
 	// Sparse runs fewer tests of elementwise ops. In float32, or in int64 for ops of integers only,
 	// it tests every layout. In the other types it tests the contiguous layout and one third of the

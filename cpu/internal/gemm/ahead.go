@@ -1,50 +1,59 @@
 package gemm
 
 // A task first reads its panels from the third-level cache or from memory. To hide this latency,
-// each call of a kernel prefetches a part of what later calls read: a share of a panel. On a Zen 5
-// a product of size 4096 takes 0.96 to 0.98 of the time that it takes without prefetching.
+// each call of a kernel prefetches a part of what later calls read: a share of a panel. The calls
+// share this work about equally, because a core can wait for few cache lines at a time.
 
-// sharesB is the number of shares of a panel of B. A call of a kernel prefetches one share.
-const sharesB = 4
+// area is a part of a tile task: the product of panels a0 to a1-1 of A with panels b0 to b1-1 of B,
+// over the block of k from k0 to k0+kc.
+type area struct{ a0, a1, b0, b1, k0, kc int }
 
-// sharesA returns the number of shares of a panel of A. A share of A is as long as a share of B.
-func (kern *kernel[E, T]) sharesA() int { return sharesB * kern.stride / kern.width }
+// area returns the first block of tile task i. The tasks are about equal, so that all workers end
+// at about the same time.
+func (j *job[E, T]) area(i int) area {
+	x, y := i/j.tilesB, i%j.tilesB
+	return area{
+		x * j.panelsA / j.tilesA, (x + 1) * j.panelsA / j.tilesA,
+		y * j.panelsB / j.tilesB, (y + 1) * j.panelsB / j.tilesB,
+		0, min(j.block, j.kg),
+	}
+}
 
-// multiplyAhead multiplies panels a0 to a1-1 of A with panels b0 to b1-1 of B, over the block of k
-// from k0 to k0+kc. Meanwhile the kernels prefetch the panels of the next block. Nothing has
-// prefetched the panels of the first block. In that block, each panel of A is prefetched while the
-// panel before it is multiplied.
-func (j *job[E, T]) multiplyAhead(l *local[E, T], to *target[T], a0, a1, b0, b1, k0, kc int) {
-	k1 := k0 + kc
-	ahead, sharesA := min(j.block, j.kg-k1), j.kern.sharesA()
-	next := 0 // share of the next block
-	for pa := a0; pa < a1; pa++ {
-		a := j.panelA(pa, k0, kc)
-		for pb := b0; pb < b1; pb++ {
-			from := a.data
-			switch {
-			case k0 == 0 && pb-b0 < sharesA && pa+1 < a1:
-				from = j.shareA(pa+1, k0, kc, pb-b0)
-			case ahead == 0: // this is the last block
-			case next < (b1-b0)*sharesB:
-				from = j.shareB(b0+next/sharesB, k1, ahead, next%sharesB)
-				next++
-			case next < (b1-b0)*sharesB+(a1-a0)*sharesA:
-				i := next - (b1-b0)*sharesB
-				from = j.shareA(a0+i/sharesA, k1, ahead, i%sharesA)
-				next++
+// following returns the next block of the same task. If there is none, its kc is 0.
+func (j *job[E, T]) following(at area) area {
+	at.k0 += at.kc
+	at.kc = min(j.block, j.kg-at.k0)
+	return at
+}
+
+// multiplyAhead multiplies the panels of one block. Meanwhile the kernels prefetch each panel of A
+// while the panel before it is multiplied. They also prefetch what the next block of the task reads
+// first: a panel of A, and the panels of B.
+func (j *job[E, T]) multiplyAhead(l *local[E, T], to *target[T], at area) {
+	then := j.following(at)
+	sharesB := j.kern.shares
+	sharesA := sharesB * j.kern.stride / j.kern.width // both are 0 if the kernel prefetches nothing
+	share := 0                                        // of the panels of B of the next block
+	for pa := at.a0; pa < at.a1; pa++ {
+		a := j.panelA(pa, at.k0, at.kc)
+		for pb := at.b0; pb < at.b1; pb++ {
+			next := a.data
+			switch i := pb - at.b0; {
+			case i < sharesA && pa+1 < at.a1:
+				next = j.part(j.blockA(pa+1, at.k0, at.kc), at.kc, i)
+			case then.kc == 0: // this is the last block
+			case i < sharesA:
+				next = j.part(j.blockA(at.a0, then.k0, then.kc), then.kc, i)
+			case share < (at.b1-at.b0)*sharesB:
+				next = j.part(j.blockB(at.b0+share/sharesB, then.k0, then.kc), then.kc, share%sharesB)
+				share++
 			}
-			j.multiply(l, to, a, pb, k0, kc, &j.blockB(pb, k0, kc)[0], j.kern.width, from)
+			j.multiply(l, to, a, pb, at.k0, at.kc, &j.blockB(pb, at.k0, at.kc)[0], j.kern.width, next)
 		}
 	}
 }
 
-// shareA returns where a share of panel p of A begins, for k from k0 to k0+kc.
-func (j *job[E, T]) shareA(p, k0, kc, share int) *E {
-	return &j.blockA(p, k0, kc)[share*(j.kern.even(kc)*j.kern.width/sharesB)]
-}
-
-// shareB returns where a share of panel p of B begins, for k from k0 to k0+kc.
-func (j *job[E, T]) shareB(p, k0, kc, share int) *E {
-	return &j.blockB(p, k0, kc)[share*(j.kern.even(kc)*j.kern.width/sharesB)]
+// part returns where share i of a panel begins that has kc elements along k.
+func (j *job[E, T]) part(panel []E, kc, i int) *E {
+	return &panel[i*(j.kern.even(kc)*j.kern.width/j.kern.shares)]
 }

@@ -6,7 +6,7 @@ package gemm
 
 // micro1AVX512BF16 computes, for r < 1 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 16
 // bytes for each p from next on.
 //
 //go:noescape
@@ -14,7 +14,7 @@ func micro1AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int,
 
 // micro2AVX512BF16 computes, for r < 2 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 16
 // bytes for each p from next on.
 //
 //go:noescape
@@ -22,7 +22,7 @@ func micro2AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int,
 
 // micro3AVX512BF16 computes, for r < 3 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 16
 // bytes for each p from next on.
 //
 //go:noescape
@@ -30,7 +30,7 @@ func micro3AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int,
 
 // micro4AVX512BF16 computes, for r < 4 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 16
 // bytes for each p from next on.
 //
 //go:noescape
@@ -38,7 +38,7 @@ func micro4AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int,
 
 // micro5AVX512BF16 computes, for r < 5 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 16
 // bytes for each p from next on.
 //
 //go:noescape
@@ -46,7 +46,7 @@ func micro5AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int,
 
 // micro6AVX512BF16 computes, for r < 6 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 16
 // bytes for each p from next on.
 //
 //go:noescape
@@ -54,7 +54,7 @@ func micro6AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int,
 
 // micro7AVX512BF16 computes, for r < 7 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 16
 // bytes for each p from next on.
 //
 //go:noescape
@@ -62,7 +62,7 @@ func micro7AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int,
 
 // micro8AVX512BF16 computes, for r < 8 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 16
 // bytes for each p from next on.
 //
 //go:noescape
@@ -70,7 +70,7 @@ func micro8AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int,
 
 // micro9AVX512BF16 computes, for r < 9 and j < 32, the sum over p < k and i < 2 of a[(p*16+r)*2+i]
 // * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 16
 // bytes for each p from next on.
 //
 //go:noescape
@@ -78,7 +78,7 @@ func micro9AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int,
 
 // micro10AVX512BF16 computes, for r < 10 and j < 32, the sum over p < k and i < 2 of
 // a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 16
 // bytes for each p from next on.
 //
 //go:noescape
@@ -86,7 +86,7 @@ func micro10AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int
 
 // micro11AVX512BF16 computes, for r < 11 and j < 32, the sum over p < k and i < 2 of
 // a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 16
 // bytes for each p from next on.
 //
 //go:noescape
@@ -94,7 +94,7 @@ func micro11AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int
 
 // micro12AVX512BF16 computes, for r < 12 and j < 32, the sum over p < k and i < 2 of
 // a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 16
 // bytes for each p from next on.
 //
 //go:noescape
@@ -102,7 +102,7 @@ func micro12AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int
 
 // micro13AVX512BF16 computes, for r < 13 and j < 32, the sum over p < k and i < 2 of
 // a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 16
 // bytes for each p from next on.
 //
 //go:noescape
@@ -110,7 +110,7 @@ func micro13AVX512BF16(k int, a *uint16, b *uint16, ldb int, c *float32, ldc int
 
 // micro14AVX512BF16 computes, for r < 14 and j < 32, the sum over p < k and i < 2 of
 // a[(p*16+r)*2+i] * b[(p*ldb+j)*2+i], by VDPBF16PS in the order of p,
-// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 32
+// and for j < w puts it into c[r*ldc+j], or adds it there if accumulate is not 0. It prefetches 16
 // bytes for each p from next on.
 //
 //go:noescape

@@ -24,7 +24,7 @@ var kernels32 = map[string]*kernel32{
 	"avx2": {height: 6, width: 16, stride: 8, block: 256, dots: []dots32{nil, dots1x2F32AVX2, dots2x2F32AVX2, dots3x2F32AVX2, dots4x2F32AVX2}, dots1: []dots32{nil, dots1x1F32AVX2, dots2x1F32AVX2, dots3x1F32AVX2, dots4x1F32AVX2}, dotWidth: 2, rowDots: rowDotsF32AVX2,
 		vector: 32, copyRows: copy256, transpose: transpose8F32, group: 8, step: 4, micro: []micro32{nil,
 			micro1F32AVX2, micro2F32AVX2, micro3F32AVX2, micro4F32AVX2, micro5F32AVX2, micro6F32AVX2}},
-	"avx512": {height: 14, width: 32, stride: 16, block: 384, masked: true, dots: []dots32{nil, dots1x4F32AVX512, dots2x4F32AVX512, dots3x4F32AVX512, dots4x4F32AVX512}, dots1: []dots32{nil, dots1x1F32AVX512, dots2x1F32AVX512, dots3x1F32AVX512, dots4x1F32AVX512}, dotWidth: 4,
+	"avx512": {height: 14, width: 32, stride: 16, block: 384, masked: true, shares: 8, dots: []dots32{nil, dots1x4F32AVX512, dots2x4F32AVX512, dots3x4F32AVX512, dots4x4F32AVX512}, dots1: []dots32{nil, dots1x1F32AVX512, dots2x1F32AVX512, dots3x1F32AVX512, dots4x1F32AVX512}, dotWidth: 4,
 		vector: 64, copyRows: copy512, transpose: transpose16F32, group: 16, step: 4, micro: []micro32{nil,
 			micro1F32AVX512, micro2F32AVX512, micro3F32AVX512, micro4F32AVX512, micro5F32AVX512, micro6F32AVX512, micro7F32AVX512,
 			micro8F32AVX512, micro9F32AVX512, micro10F32AVX512, micro11F32AVX512, micro12F32AVX512, micro13F32AVX512, micro14F32AVX512}},
@@ -34,14 +34,14 @@ var kernels64 = map[string]*kernel64{
 	"avx2": {height: 6, width: 8, stride: 8, block: 256, dots: []dots64{nil, dots1x2F64AVX2, dots2x2F64AVX2, dots3x2F64AVX2, dots4x2F64AVX2}, dots1: []dots64{nil, dots1x1F64AVX2, dots2x1F64AVX2, dots3x1F64AVX2, dots4x1F64AVX2}, dotWidth: 2, rowDots: rowDotsF64AVX2,
 		vector: 32, copyRows: copy256, transpose: transpose4F64, group: 4, step: 2, micro: []micro64{nil,
 			micro1F64AVX2, micro2F64AVX2, micro3F64AVX2, micro4F64AVX2, micro5F64AVX2, micro6F64AVX2}},
-	"avx512": {height: 14, width: 16, stride: 16, block: 256, masked: true, dots: []dots64{nil, dots1x4F64AVX512, dots2x4F64AVX512, dots3x4F64AVX512, dots4x4F64AVX512}, dots1: []dots64{nil, dots1x1F64AVX512, dots2x1F64AVX512, dots3x1F64AVX512, dots4x1F64AVX512}, dotWidth: 4,
+	"avx512": {height: 14, width: 16, stride: 16, block: 256, masked: true, shares: 4, dots: []dots64{nil, dots1x4F64AVX512, dots2x4F64AVX512, dots3x4F64AVX512, dots4x4F64AVX512}, dots1: []dots64{nil, dots1x1F64AVX512, dots2x1F64AVX512, dots3x1F64AVX512, dots4x1F64AVX512}, dotWidth: 4,
 		vector: 64, copyRows: copy512, transpose: transpose8F64, group: 8, step: 2, micro: []micro64{nil,
 			micro1F64AVX512, micro2F64AVX512, micro3F64AVX512, micro4F64AVX512, micro5F64AVX512, micro6F64AVX512, micro7F64AVX512,
 			micro8F64AVX512, micro9F64AVX512, micro10F64AVX512, micro11F64AVX512, micro12F64AVX512, micro13F64AVX512, micro14F64AVX512}},
 }
 
 // Blocks of k have as many bytes as in the kernels of float32.
-var bf16 = kernelBF16{height: 14, width: 32, stride: 16, block: 768, masked: true, pairs: true,
+var bf16 = kernelBF16{height: 14, width: 32, stride: 16, block: 768, masked: true, pairs: true, shares: 8,
 	dots: []dotsBF16{nil, dots1x4AVX512BF16, dots2x4AVX512BF16, dots3x4AVX512BF16, dots4x4AVX512BF16}, dots1: []dotsBF16{nil, dots1x1AVX512BF16, dots2x1AVX512BF16, dots3x1AVX512BF16, dots4x1AVX512BF16}, dotWidth: 4,
 	transpose: transpose16BF16, group: 16, step: 4, interleave: []func(dst, src *uint16, ks, h, k int){1: interleave16AVX512BF16, 2: interleave32AVX512BF16}, micro: []microBF16{nil,
 		micro1AVX512BF16, micro2AVX512BF16, micro3AVX512BF16, micro4AVX512BF16, micro5AVX512BF16, micro6AVX512BF16, micro7AVX512BF16,

@@ -120,7 +120,7 @@ func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T
 	few := m <= kern.height
 	j.byRows = !few && n*k <= placeLimit && (!kern.pairs || m*n*k >= pairsWork)
 	j.inPlace = b.cs == 1 && (few || j.byRows) && !kern.pairs
-	j.fused = !j.inPlace && !j.byRows && m <= tilePanelsA*kern.height
+	j.fused = !j.inPlace && !j.byRows && m <= fusedPanels*kern.height
 	for m0 := 0; m0 < m; m0 += kern.rowLimit() {
 		j.m0, j.mg = m0, min(kern.rowLimit(), m-m0)
 		if j.rounds && groupK < k {
@@ -147,9 +147,11 @@ func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T
 
 const (
 	packWork = 1 << 14 // number of elements that a packing task packs
-	// Largest number of panels of A, and of B, in a tile task. One block of k of all these panels
-	// stays in the second-level cache. With AVX-512 such a task computes 168×256 elements of C.
-	tilePanelsA, tilePanelsB = 12, 8
+	// Largest number of panels of A, and of B, in a tile task. One block of k of the panels of B
+	// stays in the second-level cache, with the next block of k that the kernels prefetch. With
+	// AVX-512 such a task computes 224×256 elements of C.
+	tilePanelsA, tilePanelsB = 16, 8
+	fusedPanels              = 12 // greatest number of panels of A if the tasks pack B
 	// number of tile tasks that a product should have, if the tiles stay large enough
 	minTasks = 8
 	tileWork = 1 << 19 // least number of multiplications in a tile task
@@ -292,27 +294,37 @@ type local[E factor, T float] struct {
 // tile runs multiplication task i: it multiplies some panels of A with some panels of B, over all
 // blocks of k in order.
 func (j *job[E, T]) tile(pool *pool[E, T], i int) {
-	kern := j.kern
-	// the tasks are about equal, so that all workers end at about the same time
-	x, y := i/j.tilesB, i%j.tilesB
-	a0, a1 := x*j.panelsA/j.tilesA, (x+1)*j.panelsA/j.tilesA
-	b0, b1 := y*j.panelsB/j.tilesB, (y+1)*j.panelsB/j.tilesB
 	l := pool.local()
 	defer pool.locals.Put(l)
+	kern, at := j.kern, j.area(i)
 	// the last panel of B cannot be read in place
 	narrow := j.byRows && j.inPlace && j.ng%kern.width != 0
 	apart, together := kern.even(j.block)*kern.width, j.fused && kern.pairs && j.b.cs == 1 && j.m <= togetherRows && j.n*j.k >= largeFactor
 	switch {
 	case together:
-		l.panel = aligned(l.panel, (b1-b0)*apart)
+		l.panel = aligned(l.panel, (at.b1-at.b0)*apart)
 	case j.fused || narrow:
 		l.panel = aligned(l.panel, apart)
 	}
+	to := j.startTile(l, at)
+	for ; at.kc > 0; at = j.following(at) {
+		switch {
+		case j.fused:
+			j.multiplyFused(l, &to, at, together)
+		case j.byRows || j.inPlace:
+			j.multiplyInPlace(l, &to, at, narrow)
+		default:
+			j.multiplyAhead(l, &to, at)
+		}
+	}
+	j.finishTile(&to, at)
+}
+
+// startTile returns where the sums of a task are put. If they are rounded and there is only one
+// group of k, this is memory of the task. If each sum begins with a value, startTile puts it there.
+func (j *job[E, T]) startTile(l *local[E, T], at area) target[T] {
 	to := j.to
-	r0, _ := j.rowsOf(a0)
-	r1, h := j.rowsOf(a1 - 1)
-	c0, c1 := b0*kern.width, min(b1*kern.width, j.ng)
-	r1 += h
+	r0, r1, c0, c1 := j.extent(at)
 	if j.rounds && j.kg == j.k {
 		l.sums = aligned(l.sums, (r1-r0)*(c1-c0))
 		to = target[T]{operand[T]{l.sums, c1 - c0, 1}, r0, c0}
@@ -320,57 +332,73 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	if j.rounds && j.accumulate && j.k0 == 0 {
 		j.begin(&to, j.m0, j.n0, r0, r1, c0, c1)
 	}
-	for k0 := 0; k0 < j.kg; k0 += j.block {
-		kc := min(j.block, j.kg-k0)
-		// multiply all panels of A with a block of B while the block is still in the cache
-		if j.fused {
-			if together {
-				for p := 0; p < kc; p += packRows {
-					n := min(packRows, kc-p)
-					for pb := b0; pb < b1; pb++ {
-						j.packB(l.panel[(pb-b0)*apart+p*kern.width:], pb, k0+p, n)
-					}
-				}
-			}
-			for pb := b0; pb < b1; pb++ {
-				panel := l.panel
-				if together {
-					panel = panel[(pb-b0)*apart:]
-				} else {
-					j.packB(panel, pb, k0, kc)
-				}
-				for pa := a0; pa < a1; pa++ {
-					a := j.panelA(pa, k0, kc)
-					j.multiply(l, &to, a, pb, k0, kc, &panel[0], kern.width, a.data)
-				}
-			}
-			continue
-		}
-		if !j.byRows && !j.inPlace {
-			j.multiplyAhead(l, &to, a0, a1, b0, b1, k0, kc)
-			continue
-		}
-		if narrow {
-			j.packB(l.panel, j.panelsB-1, k0, kc)
-		}
-		for pa := a0; pa < a1; pa++ {
-			if j.byRows {
-				j.packA(pa, k0, kc)
-			}
-			a := j.panelA(pa, k0, kc)
-			for pb := b0; pb < b1; pb++ {
-				if col := pb * kern.width; j.inPlace && col+kern.width <= j.ng {
-					j.multiply(l, &to, a, pb, k0, kc, &j.b.data[(j.k0+k0)*j.b.rs+j.n0+col], j.b.rs, a.data)
-				} else if narrow {
-					j.multiply(l, &to, a, pb, k0, kc, &l.panel[0], kern.width, a.data)
-				} else {
-					j.multiply(l, &to, a, pb, k0, kc, &j.blockB(pb, k0, kc)[0], kern.width, a.data)
-				}
+	return to
+}
+
+// finishTile rounds the sums of a task, if they are rounded and no group of k follows.
+func (j *job[E, T]) finishTile(to *target[T], at area) {
+	if j.rounds && j.k0+j.kg == j.k {
+		r0, r1, c0, c1 := j.extent(at)
+		j.end(to, j.m0, j.n0, r0, r1, c0, c1)
+	}
+}
+
+// extent returns the rows r0 to r1-1 and the columns c0 to c1-1 of a task, within the group.
+func (j *job[E, T]) extent(at area) (r0, r1, c0, c1 int) {
+	r0, _ = j.rowsOf(at.a0)
+	r1, h := j.rowsOf(at.a1 - 1)
+	return r0, r1 + h, at.b0 * j.kern.width, min(at.b1*j.kern.width, j.ng)
+}
+
+// multiplyFused packs each panel of B of a block, and multiplies all panels of A with it while it
+// is in the cache. If together is true, it packs all panels first, and l.panel has room for them.
+func (j *job[E, T]) multiplyFused(l *local[E, T], to *target[T], at area, together bool) {
+	width, apart := j.kern.width, 0
+	if together {
+		apart = j.kern.even(j.block) * width
+		for p := 0; p < at.kc; p += packRows {
+			for pb := at.b0; pb < at.b1; pb++ {
+				j.packB(l.panel[(pb-at.b0)*apart+p*width:], pb, at.k0+p, min(packRows, at.kc-p))
 			}
 		}
 	}
-	if j.rounds && j.k0+j.kg == j.k {
-		j.end(&to, j.m0, j.n0, r0, r1, c0, c1)
+	for pb := at.b0; pb < at.b1; pb++ {
+		panel := l.panel[(pb-at.b0)*apart:]
+		if !together {
+			j.packB(panel, pb, at.k0, at.kc)
+		}
+		for pa := at.a0; pa < at.a1; pa++ {
+			a := j.panelA(pa, at.k0, at.kc)
+			j.multiply(l, to, a, pb, at.k0, at.kc, &panel[0], width, a.data)
+		}
+	}
+}
+
+// multiplyInPlace multiplies the panels of one block. If j.byRows is true, it packs A. If j.inPlace
+// is true, it reads B in place. If the last panel of B is narrow, it packs this panel.
+func (j *job[E, T]) multiplyInPlace(l *local[E, T], to *target[T], at area, narrow bool) {
+	kern := j.kern
+	if narrow {
+		j.packB(l.panel, j.panelsB-1, at.k0, at.kc)
+	}
+	for pa := at.a0; pa < at.a1; pa++ {
+		if j.byRows {
+			j.packA(pa, at.k0, at.kc)
+		}
+		a := j.panelA(pa, at.k0, at.kc)
+		for pb := at.b0; pb < at.b1; pb++ {
+			var b *E
+			ldb := kern.width
+			switch col := pb * kern.width; {
+			case j.inPlace && col+kern.width <= j.ng:
+				b, ldb = &j.b.data[(j.k0+at.k0)*j.b.rs+j.n0+col], j.b.rs
+			case narrow:
+				b = &l.panel[0]
+			default:
+				b = &j.blockB(pb, at.k0, at.kc)[0]
+			}
+			j.multiply(l, to, a, pb, at.k0, at.kc, b, ldb, a.data)
+		}
 	}
 }
 
@@ -387,7 +415,7 @@ func (j *job[E, T]) panelA(p, k0, kc int) panelA[E] {
 
 // multiply computes one tile of C over one block of k, from a panel of A and panel pb of B. The
 // pointer b is the address of the packed block of panel pb, whose rows are ldb elements apart. The
-// kernel may prefetch a quarter of a panel of B from next on.
+// kernel may prefetch a share of a panel from next on.
 func (j *job[E, T]) multiply(l *local[E, T], to *target[T], a panelA[E], pb, k0, kc int, b *E, ldb int, next *E) {
 	kern := j.kern
 	col := pb * kern.width
