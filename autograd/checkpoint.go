@@ -22,14 +22,16 @@ type segment interface {
 // gradients are recorded, Checkpoint just calls f.
 //
 // f is called in a scope of its own, which ends with the call; its operands belong to that scope.
-// Its results belong to the youngest scope among x, or to an older one. f must do the same in both
-// calls. It may depend only on its operands, on captured tensors that exist until Backward, and on
-// random numbers. Goroutines that f starts draw from the generator of f's scope. Backward compares
-// the values that the ops of both calls save: their number, and the op, shape, type and device of
-// each. If these differ, Backward panics with a *tensor.Error that wraps ErrGrad and names the op.
-// Values that differ only in their elements are not detected. If an operand or a captured parameter
-// was changed in place meanwhile, the error is ErrInPlace. Errors of the second call name the line
-// that called Checkpoint.
+// Checkpoint moves f's results from there to the youngest scope of the tensors in x. A result that
+// belongs to an older scope stays there.
+//
+// f must do the same in both calls. It may depend only on its operands, on captured tensors that
+// exist until Backward, and on random numbers. Goroutines that f starts draw from the generator
+// of f's scope. Backward compares the values that the ops of both calls save: their number, and
+// the op, shape, type and device of each. If these differ, Backward panics with a *tensor.Error
+// that wraps ErrGrad and names the op. Values that differ only in their elements are not
+// detected. If an operand or a captured parameter was changed in place meanwhile, the error is
+// ErrInPlace. Errors of the second call name the line that called Checkpoint.
 //
 // Side effects of f happen twice, but side effects of the library happen once. For example, running
 // statistics of normalisations count a batch once, where torch counts it twice. A program's own

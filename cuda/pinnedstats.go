@@ -51,13 +51,13 @@ type hostStats struct {
 //
 //	allocations, allocated_bytes     .{current,peak,allocated,freed}: blocks of the driver, in use
 //	                                 or kept for reuse
-//	active_requests, active_bytes    .{current,peak,allocated,freed}: blocks in use, and blocks
-//	                                 given back that copies still read or write
+//	active_requests, active_bytes    .{current,peak,allocated,freed}: blocks in use, and returned
+//	                                 blocks that a copy is still reading or writing
 //	staging_bytes                    .{current,peak,allocated,freed}: the library's own part of
 //	                                 allocated_bytes, for uploads of pageable memory (not torch's)
 //	num_host_alloc, num_host_free    calls of the driver
-//	host_alloc_time, host_free_time  .{total,max,min,count,avg}: their time in microseconds; the
-//	                                 host's clock measures an emulated driver too
+//	host_alloc_time, host_free_time  .{total,max,min,count,avg}: the time of these calls in
+//	                                 microseconds, by the host's clock even if emulated
 //
 // Sizes are the sizes of blocks, which are up to an eighth larger than the requests (in torch up to
 // twice). It panics with a *[device.OperandError] if dev is not a GPU. [Device.EmptyPinned] gives

@@ -157,8 +157,8 @@ func (x *exprText) unmatched(names []string, given map[string]exprOperand) *expr
 	return nil
 }
 
-// exprNumber returns the value and kind of a Go number. If v is not a number that an expression
-// accepts, why is the reason. Otherwise why is "".
+// exprNumber returns the value and kind of a Go number. If an expression does not accept v, the
+// result why holds the reason. Otherwise it is "".
 func exprNumber(v any) (value float64, kind numberKind, why string) {
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Bool:

@@ -68,7 +68,8 @@ func positionsOf(s *Scope, dev device.Device, rows, n int) *Tensor {
 	return s.On(dev).Typed(dtype.I64).Arange(n).reshape(shape.Of(1, n)).expand(shape.Of(rows, n))
 }
 
-// argsortRows returns the positions of the first k elements of each row of x in order, [rows, k].
+// argsortRows sorts each row of x. It returns the positions in x of the first k elements of each
+// sorted row, with shape [rows, k].
 func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor {
 	rows, n := x.layout.Shape.At(0), x.layout.Shape.At(1)
 	var o *device.Argsort

@@ -21,8 +21,8 @@ type kernel[E factor, T float] struct {
 	// a[p*stride+r]·b[p*ldb+j], for p < k and j < w. If masked is false, w must be width. The
 	// kernel may prefetch memory from next on.
 	micro []func(k int, a, b *E, ldb int, c *T, ldc, w, accumulate int, next *E)
-	// Number of shares of a panel of B, as long as what one call of micro prefetches. It is 0 if
-	// micro prefetches nothing.
+	// A panel of B has this number of shares. One call of micro prefetches one share. The number is
+	// 0 if micro prefetches nothing.
 	shares int
 	// transpose packs h rows that are contiguous along k. It sets dst[p*ldd+r] to
 	// src[min(r,h-1)*rs+p], for r < group and p < k. The argument k must be a multiple of step.

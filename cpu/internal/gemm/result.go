@@ -7,11 +7,12 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// result says where the sums of a product go. They are stored in c or added to c. If rounds is
-// true, they begin with the bias, are rounded to bfloat16 and stored in low.
+// result says where the sums of a product go. If rounds is false, they are stored in c, or added to
+// c if accumulate is true. If rounds is true, they are rounded to bfloat16 and stored in low. They
+// then begin with the bias if accumulate is true.
 type result[T float] struct {
 	c          operand[T]
-	accumulate bool // sums are added to c; if rounds is true, they begin with the bias
+	accumulate bool
 	rounds     bool
 	low        operand[uint16]
 	bias       operand[T]
