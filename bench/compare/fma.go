@@ -11,11 +11,12 @@ import (
 
 // fmaShare alternates between a step and a loop of independent FMAs on registers, which all threads
 // execute. So changes of the clock rate, and other processes, affect both. It returns the median
-// rate of the FMAs in GFLOP/s, and the median of the step's rate as a share of it. A step has the
-// given number of operations. Both results are 0 if there is no loop for the processor.
+// rate of the FMAs in GFLOP/s. It also returns the median, over the turns, of the step's rate
+// divided by the mean rate of the FMAs before and after it. A step has the given number of
+// operations. Both results are 0 if there is no loop for the processor.
 func fmaShare(dev device.Device, turns int, flops float64, step func()) (rate, share float64) {
-	// Seconds of steps in one turn. Caches that all cores share are slow at first, if these have
-	// read nothing from them for some milliseconds.
+	// A turn takes this many seconds. A cache that all cores share is slow at first if the cores
+	// have not read it for some milliseconds.
 	const turn = 100e-3
 	info := dev.Info()
 	f, lanes := fmaLoop(info.SIMD)
@@ -39,22 +40,32 @@ func fmaShare(dev device.Device, turns int, flops float64, step func()) (rate, s
 }
 
 // fmaRate returns the rate of f in GFLOP/s if all threads together execute it. Each FMA has the
-// given number of lanes.
+// given number of lanes. Each thread's rate counts from the moment at which all threads are ready.
 func fmaRate(f func(n int), lanes int) float64 {
 	const loops = 4_000_000 // each of twelve FMAs, some 10 ms
 	var all sync.WaitGroup
 	var ready atomic.Int32
 	threads := int32(runtime.GOMAXPROCS(0))
 	rates := make([]float64, threads)
+	started := make(chan struct{})
+	var start time.Time
 	for i := range rates {
 		all.Go(func() {
 			// The system may run a woken thread on its waker's processor. If both have work, it
 			// moves the thread some milliseconds later.
 			f(loops)
-			for ready.Add(1); ready.Load() < threads; {
-				f(1)
+			if ready.Add(1) == threads {
+				start = time.Now()
+				close(started)
 			}
-			start := time.Now()
+			for waiting := true; waiting; {
+				select {
+				case <-started:
+					waiting = false
+				default:
+					f(1)
+				}
+			}
 			f(loops)
 			rates[i] = 2 * 12 * float64(lanes*loops) / time.Since(start).Seconds() / 1e9
 		})

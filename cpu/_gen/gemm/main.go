@@ -50,8 +50,8 @@ func (t tile) sum() string {
 	return t.typ
 }
 
-// ahead returns how many lines of 64 bytes four steps of the kernel prefetch from next on. Panels
-// of float64 have fewer multiplications for each byte.
+// ahead returns how many lines of 64 bytes four steps of the kernel prefetch from next on. In
+// float64 a panel of A has twice as many bytes for each step.
 func (t tile) ahead() int { return t.size() / 4 }
 
 func (t tile) suffix() string {
@@ -213,7 +213,7 @@ func micro(c *ctx, h int) {
 	c.SignatureExpr(fmt.Sprintf("func(k int, a, b *%s, ldb int, c *%s, ldc, w, accumulate int, next *%s)", t.typ, t.sum(), t.typ))
 	k, a, b, ldb := c.pointer("k"), c.pointer("a"), c.pointer("b"), c.elements("ldb", t.sum())
 	dst, ldc := c.pointer("c"), c.elements("ldc", t.sum())
-	// This was measured only with AVX-512, so the kernels of AVX2 ignore next.
+	// Prefetching from next on was measured only with AVX-512, so the kernels of AVX2 ignore next.
 	next := reg.GPVirtual(nil)
 	if t.bytes == 64 {
 		next = c.pointer("next")
@@ -294,7 +294,7 @@ func micro(c *ctx, h int) {
 		}
 	}
 	if next != nil {
-		c.SUBQ(operand.I8(-64*t.ahead()), next) // shorter than ADDQ
+		c.SUBQ(operand.I8(-64*t.ahead()), next) // for 128 bytes, shorter than ADDQ
 	}
 	c.LEAQ(operand.Mem{Base: bFar, Index: ldb, Scale: 4}, bFar)
 	c.ADDQ(operand.I32(unroll*t.packed*t.size()), a)

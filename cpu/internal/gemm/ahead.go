@@ -1,8 +1,8 @@
 package gemm
 
 // A task first reads its panels from the third-level cache or from memory. To hide this latency,
-// each call of a kernel prefetches a part of what later calls read: a share of a panel. The calls
-// share this work about equally, because a core can wait for few cache lines at a time.
+// each call of a kernel prefetches a part of what later calls read: a share of a panel. A share is
+// short, because a core can wait for few cache lines at a time.
 
 // area is a part of a tile task: the product of panels a0 to a1-1 of A with panels b0 to b1-1 of B,
 // over the block of k from k0 to k0+kc.
@@ -27,13 +27,14 @@ func (j *job[E, T]) following(at area) area {
 }
 
 // multiplyAhead multiplies the panels of one block. Meanwhile the kernels prefetch each panel of A
-// while the panel before it is multiplied. They also prefetch what the next block of the task reads
-// first: a panel of A, and the panels of B.
+// while the panel before it is multiplied. This takes at most half of the calls. The others
+// prefetch panels of B of the task's next block, as many as there are calls for. The last panel of
+// A is followed by the first one of the next block.
 func (j *job[E, T]) multiplyAhead(l *local[E, T], to *target[T], at area) {
 	then := j.following(at)
-	sharesB := j.kern.shares
-	sharesA := sharesB * j.kern.stride / j.kern.width // both are 0 if the kernel prefetches nothing
-	share := 0                                        // of the panels of B of the next block
+	panels, sharesB := at.b1-at.b0, j.kern.shares
+	sharesA := min(sharesB*j.kern.stride/j.kern.width, ceil(panels, 2)) // 0 if nothing is prefetched
+	share := 0                                                          // of the panels of B of the next block
 	for pa := at.a0; pa < at.a1; pa++ {
 		a := j.panelA(pa, at.k0, at.kc)
 		for pb := at.b0; pb < at.b1; pb++ {
@@ -44,7 +45,7 @@ func (j *job[E, T]) multiplyAhead(l *local[E, T], to *target[T], at area) {
 			case then.kc == 0: // this is the last block
 			case i < sharesA:
 				next = j.part(j.blockA(at.a0, then.k0, then.kc), then.kc, i)
-			case share < (at.b1-at.b0)*sharesB:
+			case share < panels*sharesB:
 				next = j.part(j.blockB(at.b0+share/sharesB, then.k0, then.kc), then.kc, share%sharesB)
 				share++
 			}

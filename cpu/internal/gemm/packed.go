@@ -47,7 +47,7 @@ type job[E factor, T float] struct {
 	// only one task then uses each block, so no block is packed twice.
 	fused      bool
 	bufA, bufB []E
-	// memory of the group's sums; the method tile says when tasks use memory of their own
+	// memory of the group's sums; startTile says when a task uses memory of its own
 	to target[T]
 	// memory of the sums, if results are rounded and there are several groups of k
 	sums           []T
@@ -120,7 +120,7 @@ func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T
 	few := m <= kern.height
 	j.byRows = !few && n*k <= placeLimit && (!kern.pairs || m*n*k >= pairsWork)
 	j.inPlace = b.cs == 1 && (few || j.byRows) && !kern.pairs
-	j.fused = !j.inPlace && !j.byRows && m <= fusedPanels*kern.height
+	j.fused = !j.inPlace && !j.byRows && m <= tilePanelsA*kern.height
 	for m0 := 0; m0 < m; m0 += kern.rowLimit() {
 		j.m0, j.mg = m0, min(kern.rowLimit(), m-m0)
 		if j.rounds && groupK < k {
@@ -147,11 +147,12 @@ func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T
 
 const (
 	packWork = 1 << 14 // number of elements that a packing task packs
-	// Largest number of panels of A, and of B, in a tile task. One block of k of the panels of B
-	// stays in the second-level cache, with the next block of k that the kernels prefetch. With
-	// AVX-512 such a task computes 224×256 elements of C.
-	tilePanelsA, tilePanelsB = 16, 8
-	fusedPanels              = 12 // greatest number of panels of A if the tasks pack B
+	// Largest number of panels of A, and of B, in a tile task. One block of k of all these panels
+	// stays in the second-level cache. With AVX-512 such a task computes 168×256 elements of C.
+	tilePanelsA, tilePanelsB = 12, 8
+	// The same for panels of A if the kernels prefetch and there are at least manyTasks tasks. The
+	// calls of such a task have time to prefetch all panels of B.
+	tallPanelsA, manyTasks = 16, 64
 	// number of tile tasks that a product should have, if the tiles stay large enough
 	minTasks = 8
 	tileWork = 1 << 19 // least number of multiplications in a tile task
@@ -206,6 +207,9 @@ func (j *job[E, T]) run(par Parallel, k0, kg int, packsA bool) {
 	par(packTasks, j.packFn)
 
 	j.tileA, j.tileB = min(tilePanelsA, j.panelsA), min(tilePanelsB, j.panelsB)
+	if kern.shares > 0 && ceil(j.panelsA, tallPanelsA)*ceil(j.panelsB, j.tileB) >= manyTasks {
+		j.tileA = tallPanelsA
+	}
 	for ceil(j.panelsA, j.tileA)*ceil(j.panelsB, j.tileB) < minTasks && (j.tileA > 1 || j.tileB > 1) &&
 		j.tileA*kern.height*j.tileB*kern.width*j.kg > tileWork {
 		if j.fused && j.tileB == 1 {
@@ -312,7 +316,7 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 		case j.fused:
 			j.multiplyFused(l, &to, at, together)
 		case j.byRows || j.inPlace:
-			j.multiplyInPlace(l, &to, at, narrow)
+			j.multiplyRows(l, &to, at, narrow)
 		default:
 			j.multiplyAhead(l, &to, at)
 		}
@@ -335,7 +339,8 @@ func (j *job[E, T]) startTile(l *local[E, T], at area) target[T] {
 	return to
 }
 
-// finishTile rounds the sums of a task, if they are rounded and no group of k follows.
+// finishTile rounds the sums of a task and stores them, if the result is rounded and this is the
+// last group of k.
 func (j *job[E, T]) finishTile(to *target[T], at area) {
 	if j.rounds && j.k0+j.kg == j.k {
 		r0, r1, c0, c1 := j.extent(at)
@@ -374,9 +379,10 @@ func (j *job[E, T]) multiplyFused(l *local[E, T], to *target[T], at area, togeth
 	}
 }
 
-// multiplyInPlace multiplies the panels of one block. If j.byRows is true, it packs A. If j.inPlace
-// is true, it reads B in place. If the last panel of B is narrow, it packs this panel.
-func (j *job[E, T]) multiplyInPlace(l *local[E, T], to *target[T], at area, narrow bool) {
+// multiplyRows multiplies the panels of one block. If j.byRows is true, it packs A. If j.inPlace is
+// true, it reads B in place. If narrow is true, it packs the last panel of B, which cannot be read
+// in place.
+func (j *job[E, T]) multiplyRows(l *local[E, T], to *target[T], at area, narrow bool) {
 	kern := j.kern
 	if narrow {
 		j.packB(l.panel, j.panelsB-1, at.k0, at.kc)
