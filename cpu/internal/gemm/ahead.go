@@ -28,8 +28,8 @@ func (j *job[E, T]) following(at area) area {
 
 // multiplyAhead multiplies the panels of one block. Meanwhile the kernels prefetch each panel of A
 // while the panel before it is multiplied. This takes at most half of the calls, rounded up. The
-// others prefetch panels of B of the task's next block, as many as there are calls for. The last panel of
-// A is followed by the first one of the next block.
+// others prefetch panels of B of the task's next block, as many as there are calls for. The last
+// panel of A is followed by the first one of the next block.
 func (j *job[E, T]) multiplyAhead(l *local[E, T], to *target[T], at area) {
 	then := j.following(at)
 	panels, sharesB := at.b1-at.b0, j.kern.shares
