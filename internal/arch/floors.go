@@ -25,7 +25,7 @@ var floors = []floor{
 	{"internal/worklist", []string{"device"}},
 
 	{"cpu", []string{"internal/pool/hostmem", "internal/worklist", "cpu/internal/..."}},
-	{"cpu/internal/...", []string{"shape", "expr"}},
+	{"cpu/internal/...", []string{"shape", "expr", "internal/pool/hostmem"}},
 	{"cpu/linalg", []string{"cpu/internal/..."}},
 
 	{"ptx", []string{"expr"}},

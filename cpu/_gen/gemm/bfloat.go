@@ -44,12 +44,11 @@ func dotInstructions(text []byte) []byte {
 
 // interleave emits the kernel that packs a panel whose rows are contiguous. It stores neighbours
 // along k next to each other, in pairs.
-func interleave(b *build.Context, vectors int) {
-	name := fmt.Sprintf("interleave%dAVX512BF16", 16*vectors)
+func interleave(b *build.Context, name string, vectors int, stream bool) {
 	b.Function(name)
 	b.Attributes(build.NOSPLIT)
 	b.Doc(fmt.Sprintf("%s computes dst[p*%d+2*r] = src[2*p*ks+r] and dst[p*%d+2*r+1] = src[(2*p+1)*ks+r] for r < w and p < k,", name, 32*vectors, 32*vectors),
-		fmt.Sprintf("and puts zeros there for r from w to %d.", 16*vectors-1))
+		fmt.Sprintf("and puts zeros there for r from w to %d.%s", 16*vectors-1, streamed(stream)))
 	b.Pragma("noescape")
 	b.SignatureExpr("func(dst, src *uint16, ks, w, k int)")
 	dst, src, ks, w, k := load(b, "dst"), load(b, "src"), load(b, "ks"), load(b, "w"), load(b, "k")
@@ -73,11 +72,11 @@ func interleave(b *build.Context, vectors int) {
 			b.VPMOVZXWD_Z(n, mask[v], hi)
 			b.VPSLLD(operand.U8(16), hi, hi)
 			b.VPORD(lo, hi, hi)
-			b.VMOVDQU32(hi, operand.Mem{Base: dst, Disp: 64 * (at*vectors + v)})
+			store(b, stream, hi, operand.Mem{Base: dst, Disp: 64 * (at*vectors + v)})
 		}
 	}
 	first, second := operand.Mem{Base: src}, operand.Mem{Base: src, Index: ks, Scale: 1}
-	loops(b, k, 2, func() {
+	loops(b, stream, k, 2, func() {
 		pair(first, second, 0)
 		pair(operand.Mem{Base: src, Index: ks, Scale: 2}, operand.Mem{Base: src, Index: ks3, Scale: 1}, 1)
 		b.LEAQ(operand.Mem{Base: src, Index: ks, Scale: 4}, src)

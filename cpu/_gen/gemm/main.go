@@ -87,10 +87,15 @@ func main() {
 			}
 		}
 		if bytes := map[string]int{"AVX2": 32, "AVX512": 64}[isa]; bytes > 0 {
-			transposeF32(b, fmt.Sprintf("transpose%dF32%s", bytes/4, isa), "float32", bytes)
-			transposeF64(b, isa, bytes)
-			copyRows(b, isa, bytes, bytes)
-			copyRows(b, isa, bytes, 2*bytes)
+			for _, stream := range []bool{false, true} {
+				copyRows(b, fmt.Sprintf("%sRows%d%s", verb("copy", stream), 2*bytes, isa), bytes, 2*bytes, stream)
+				if stream && bytes < 64 {
+					break // a column of a transposed block is shorter than a line of the cache
+				}
+				transposeF32(b, fmt.Sprintf("%s%dF32%s", verb("transpose", stream), bytes/4, isa), "float32", bytes, stream)
+				transposeF64(b, fmt.Sprintf("%s%dF64%s", verb("transpose", stream), bytes/8, isa), bytes, stream)
+			}
+			copyRows(b, fmt.Sprintf("copyRows%d%s", bytes, isa), bytes, bytes, false)
 			windows(b, isa, bytes)
 			if isa == "AVX2" {
 				halves(b)
@@ -102,9 +107,11 @@ func main() {
 				spans(&ctx{Context: b, t: tile{isa: isa, typ: "float32", bytes: bytes}}, h)
 			}
 		} else {
-			transposeF32(b, "transpose16AVX512BF16", "uint16", 64)
-			interleave(b, 1)
-			interleave(b, 2)
+			interleave(b, "interleave16AVX512BF16", 1, false)
+			for _, stream := range []bool{false, true} {
+				transposeF32(b, verb("transpose", stream)+"16AVX512BF16", "uint16", 64, stream)
+				interleave(b, verb("interleave", stream)+"32AVX512BF16", 2, stream)
+			}
 		}
 		f, err := b.Result()
 		if err == nil {
@@ -118,6 +125,15 @@ func main() {
 			check(os.WriteFile(filepath.Join(*dir, strings.ToLower(isa)+name), wrapped(dotInstructions(text)), 0o644))
 		}
 	}
+}
+
+// verb returns a verb that begins a kernel's name. The names of kernels that stream begin with
+// another one.
+func verb(v string, stream bool) string {
+	if stream {
+		return "stream" + strings.ToUpper(v[:1]) + v[1:]
+	}
+	return v
 }
 
 func check(err error) {
@@ -218,15 +234,6 @@ func micro(c *ctx, h int) {
 	if t.bytes == 64 {
 		next = c.pointer("next")
 	}
-	row := c.GP64()
-	c.MOVQ(dst, row)
-	for r := range h { // prefetch the tile of C: a cache miss at the end would take long
-		c.PREFETCHT0(operand.Mem{Base: row})
-		c.PREFETCHT0(operand.Mem{Base: row, Disp: 2*t.bytes - 1})
-		if r < h-1 {
-			c.ADDQ(ldc, row)
-		}
-	}
 	acc := make([][]reg.VecVirtual, h)
 	for r := range acc {
 		acc[r] = make([]reg.VecVirtual, 2)
@@ -245,16 +252,30 @@ func micro(c *ctx, h int) {
 	// Long panels come from the second-level cache or from memory, so the loop prefetches what
 	// later steps read. Prefetches past the end of a short panel would cost more than they save.
 	// For a short panel, the loop therefore prefetches what it reads anyway.
-	bFar, aAhead := c.GP64(), c.GP64()
+	bFar, aAhead, row, last := c.GP64(), c.GP64(), c.GP64(), c.GP64()
+	prefetchRow := func(to func(operand.Op)) {
+		to(operand.Mem{Base: row})
+		to(operand.Mem{Base: row, Disp: 2*t.bytes - 1})
+	}
 	c.MOVQ(b, bFar)
 	c.XORQ(aAhead, aAhead)
+	c.MOVQ(dst, row)
+	c.IMUL3Q(operand.I8(h-1), ldc, last)
+	c.ADDQ(dst, last)
 	c.CMPQ(k, operand.I32(prefetchFrom))
 	c.JL(operand.LabelRef("short"))
 	for range prefetchSteps / 8 {
 		c.LEAQ(operand.Mem{Base: bFar, Index: ldb, Scale: 8}, bFar)
 	}
 	c.MOVQ(operand.I32(prefetchSteps/2*t.packed*t.size()), aAhead)
+	c.JMP(operand.LabelRef("ready"))
 	c.Label("short")
+	for range h - 1 {
+		prefetchRow(c.PREFETCHT0)
+		c.ADDQ(ldc, row)
+	}
+	prefetchRow(c.PREFETCHT0)
+	c.Label("ready")
 	step := func(u int, prefetch bool) {
 		m := operand.Mem{Base: b}
 		switch u {
@@ -293,6 +314,10 @@ func micro(c *ctx, h int) {
 			c.PREFETCHT1(operand.Mem{Base: next, Disp: u / every * 64})
 		}
 	}
+	prefetchRow(c.PREFETCHT1)
+	c.ADDQ(ldc, row)
+	c.CMPQ(row, last)
+	c.CMOVQHI(last, row)
 	if next != nil {
 		c.SUBQ(operand.I8(-64*t.ahead()), next) // for 128 bytes, shorter than ADDQ
 	}
@@ -334,35 +359,45 @@ func micro(c *ctx, h int) {
 	c.RET()
 }
 
-// rows stores the tile acc in C, or adds it to C if add is true.
+// rows stores the tile acc in C, or adds it to C if add is true. It adds all of C before it stores
+// anything: a load waits for earlier stores if their addresses differ by a multiple of 4096 bytes.
 func (c *ctx) rows(acc [][]reg.VecVirtual, dst, ldc reg.GPVirtual, mask [2]reg.Register, add bool) {
+	if add {
+		c.each(acc, dst, ldc, func(v int, m operand.Mem, x reg.Register) {
+			switch {
+			case mask[v] != nil && c.t.size() == 4:
+				c.VADDPS(m, x, mask[v], x)
+			case mask[v] != nil:
+				c.VADDPD(m, x, mask[v], x)
+			case c.t.size() == 4:
+				c.VADDPS(m, x, x)
+			default:
+				c.VADDPD(m, x, x)
+			}
+		})
+	}
+	c.each(acc, dst, ldc, func(v int, m operand.Mem, x reg.Register) {
+		switch {
+		case mask[v] != nil && c.t.size() == 4:
+			c.VMOVUPS(x, mask[v], m)
+		case mask[v] != nil:
+			c.VMOVUPD(x, mask[v], m)
+		case c.t.size() == 4:
+			c.VMOVUPS(x, m)
+		default:
+			c.VMOVUPD(x, m)
+		}
+	})
+}
+
+// each calls f for each vector of a tile: with its number in the row, its address in C, and its
+// register.
+func (c *ctx) each(acc [][]reg.VecVirtual, dst, ldc reg.GPVirtual, f func(v int, m operand.Mem, x reg.Register)) {
 	row := c.GP64()
 	c.MOVQ(dst, row)
 	for r := range acc {
 		for v, x := range acc[r] {
-			m := operand.Mem{Base: row, Disp: v * c.t.bytes}
-			switch {
-			case mask[v] != nil && c.t.size() == 4:
-				if add {
-					c.VADDPS(m, x, mask[v], x)
-				}
-				c.VMOVUPS(x, mask[v], m)
-			case mask[v] != nil:
-				if add {
-					c.VADDPD(m, x, mask[v], x)
-				}
-				c.VMOVUPD(x, mask[v], m)
-			case c.t.size() == 4:
-				if add {
-					c.VADDPS(m, x, x)
-				}
-				c.VMOVUPS(x, m)
-			default:
-				if add {
-					c.VADDPD(m, x, x)
-				}
-				c.VMOVUPD(x, m)
-			}
+			f(v, operand.Mem{Base: row, Disp: v * c.t.bytes}, x)
 		}
 		if r < len(acc)-1 {
 			c.ADDQ(ldc, row)

@@ -20,6 +20,24 @@ func insert(b *build.Context, lane int, m operand.Mem, v reg.VecVirtual) {
 	}
 }
 
+// store stores a vector. If stream is true, it bypasses the caches, and the address must be a
+// multiple of the vector's size. The processor then need not read the old line.
+func store(b *build.Context, stream bool, v reg.VecVirtual, m operand.Mem) {
+	if stream {
+		b.VMOVNTPS(v, m)
+	} else {
+		b.VMOVUPS(v, m)
+	}
+}
+
+// streamed returns what the comment of a kernel says of its stores.
+func streamed(stream bool) string {
+	if stream {
+		return " Its stores bypass the caches."
+	}
+	return ""
+}
+
 func vec(b *build.Context, bytes int) reg.VecVirtual {
 	if bytes == 64 {
 		return b.ZMM()
@@ -32,7 +50,7 @@ func vec(b *build.Context, bytes int) reg.VecVirtual {
 // into one register; they do not use the shuffle port. Then 4x4 blocks are transposed within the
 // 128-bit lanes. For uint16, the elements that move are pairs of neighbours. Rows may begin at any
 // element, not only at a pair.
-func transposeF32(b *build.Context, name, typ string, bytes int) {
+func transposeF32(b *build.Context, name, typ string, bytes int, stream bool) {
 	n, scale := bytes/4, uint8(4)
 	b.Function(name)
 	b.Attributes(build.NOSPLIT)
@@ -40,7 +58,7 @@ func transposeF32(b *build.Context, name, typ string, bytes int) {
 	if typ == "uint16" {
 		scale, what = 2, "dst[(p*ldd+r)*2+i] = src[rows[r]+2*p+i] for i < 2,"
 	}
-	b.Doc(fmt.Sprintf("%s computes %s for r < %d and p < k, where k is a multiple of 4.", name, what, n))
+	b.Doc(fmt.Sprintf("%s computes %s for r < %d and p < k, where k is a multiple of 4.%s", name, what, n, streamed(stream)))
 	b.Pragma("noescape")
 	b.SignatureExpr(fmt.Sprintf("func(dst *%[1]s, ldd int, src *%[1]s, rows *[16]int, k int)", typ))
 	dst, ldd, src, rows, k := load(b, "dst"), load(b, "ldd"), load(b, "src"), load(b, "rows"), load(b, "k")
@@ -72,26 +90,25 @@ func transposeF32(b *build.Context, name, typ string, bytes int) {
 			b.VUNPCKHPD(lo1, lo0, v[1])
 			b.VUNPCKLPD(hi1, hi0, v[2])
 			b.VUNPCKHPD(hi1, hi0, v[3])
-			b.VMOVUPS(v[0], operand.Mem{Base: dst})
-			b.VMOVUPS(v[1], operand.Mem{Base: dst, Index: ldd, Scale: 1})
-			b.VMOVUPS(v[2], operand.Mem{Base: dst, Index: ldd, Scale: 2})
-			b.VMOVUPS(v[3], operand.Mem{Base: dst, Index: ldd3, Scale: 1})
+			store(b, stream, v[0], operand.Mem{Base: dst})
+			store(b, stream, v[1], operand.Mem{Base: dst, Index: ldd, Scale: 1})
+			store(b, stream, v[2], operand.Mem{Base: dst, Index: ldd, Scale: 2})
+			store(b, stream, v[3], operand.Mem{Base: dst, Index: ldd3, Scale: 1})
 			b.LEAQ(operand.Mem{Base: dst, Index: ldd, Scale: 4}, dst)
 		}
 		b.ADDQ(operand.I32(16*chunks), src)
 	}
 	many := bytes / 16 // half as many for AVX2, which has half the registers
-	loops(b, k, 4*many, func() { piece(many) }, 4, func() { piece(1) })
+	loops(b, stream, k, 4*many, func() { piece(many) }, 4, func() { piece(1) })
 }
 
 // transposeF64 emits the kernel that packs rows of float64 that are contiguous along k. It
 // transposes blocks of 2x2.
-func transposeF64(b *build.Context, isa string, bytes int) {
+func transposeF64(b *build.Context, name string, bytes int, stream bool) {
 	n := bytes / 8
-	name := fmt.Sprintf("transpose%dF64%s", n, isa)
 	b.Function(name)
 	b.Attributes(build.NOSPLIT)
-	b.Doc(fmt.Sprintf("%s computes dst[p*ldd+r] = src[rows[r]+p] for r < %d and p < k, where k is a multiple of 2.", name, n))
+	b.Doc(fmt.Sprintf("%s computes dst[p*ldd+r] = src[rows[r]+p] for r < %d and p < k, where k is a multiple of 2.%s", name, n, streamed(stream)))
 	b.Pragma("noescape")
 	b.SignatureExpr("func(dst *float64, ldd int, src *float64, rows *[16]int, k int)")
 	dst, ldd, src, rows, k := load(b, "dst"), load(b, "ldd"), load(b, "src"), load(b, "rows"), load(b, "k")
@@ -112,13 +129,13 @@ func transposeF64(b *build.Context, isa string, bytes int) {
 			lo, hi := vec(b, bytes), vec(b, bytes)
 			b.VUNPCKLPD(z[ch][1], z[ch][0], lo)
 			b.VUNPCKHPD(z[ch][1], z[ch][0], hi)
-			b.VMOVUPD(lo, operand.Mem{Base: dst})
-			b.VMOVUPD(hi, operand.Mem{Base: dst, Index: ldd, Scale: 1})
+			store(b, stream, lo, operand.Mem{Base: dst})
+			store(b, stream, hi, operand.Mem{Base: dst, Index: ldd, Scale: 1})
 			b.LEAQ(operand.Mem{Base: dst, Index: ldd, Scale: 2}, dst)
 		}
 		b.ADDQ(operand.I32(16*chunks), src)
 	}
-	loops(b, k, 8, func() { piece(4) }, 2, func() { piece(1) })
+	loops(b, stream, k, 8, func() { piece(4) }, 2, func() { piece(1) })
 }
 
 func load(b *build.Context, name string) reg.GPVirtual {
@@ -127,8 +144,8 @@ func load(b *build.Context, name string) reg.GPVirtual {
 
 // loops emits two loops over k. The function many emits the body of the first loop, which handles n
 // elements a round. The function few emits the body of the second loop, which handles m of the
-// remaining elements a round.
-func loops(b *build.Context, k reg.GPVirtual, n int, many func(), m int, few func()) {
+// remaining elements a round. If stream is true, the stores take effect before the kernel returns.
+func loops(b *build.Context, stream bool, k reg.GPVirtual, n int, many func(), m int, few func()) {
 	b.SUBQ(operand.I32(n), k)
 	b.JL(operand.LabelRef("rest"))
 	b.Label("many")
@@ -143,6 +160,9 @@ func loops(b *build.Context, k reg.GPVirtual, n int, many func(), m int, few fun
 	b.SUBQ(operand.I32(m), k)
 	b.JGE(operand.LabelRef("few"))
 	b.Label("done")
+	if stream {
+		b.SFENCE()
+	}
 	b.VZEROUPPER()
 	b.RET()
 }

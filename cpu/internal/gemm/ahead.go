@@ -4,49 +4,65 @@ package gemm
 // each call of a kernel prefetches a part of what later calls read: a share of a panel. A share is
 // short, because a core can wait for few cache lines at a time.
 
-// area is a part of a tile task: the product of panels a0 to a1-1 of A with panels b0 to b1-1 of B,
-// over the block of k from k0 to k0+kc.
+// area is the part of a task that one call of multiplyAhead computes: the product of panels a0 to
+// a1-1 of A with panels b0 to b1-1 of B, over the block of k from k0 to k0+kc.
 type area struct{ a0, a1, b0, b1, k0, kc int }
 
-// area returns the first block of tile task i. The tasks are about equal, so that all workers end
-// at about the same time.
+// area returns the first area of tile task i. Tasks other than stripes are about equal, so that all
+// workers end at about the same time.
 func (j *job[E, T]) area(i int) area {
+	kc := min(j.block, j.kg)
+	if j.stripes {
+		return area{j.starts[i], j.starts[i+1], 0, min(j.tileB, j.panelsB), 0, kc}
+	}
 	x, y := i/j.tilesB, i%j.tilesB
 	return area{
 		x * j.panelsA / j.tilesA, (x + 1) * j.panelsA / j.tilesA,
 		y * j.panelsB / j.tilesB, (y + 1) * j.panelsB / j.tilesB,
-		0, min(j.block, j.kg),
+		0, kc,
 	}
 }
 
-// following returns the next block of the same task. If there is none, its kc is 0.
+// following returns the next area of the same task. If there is none, its kc is 0. The areas of a
+// stripe cover all columns before they go on along k.
 func (j *job[E, T]) following(at area) area {
+	if j.stripes {
+		if at.b1 < j.panelsB {
+			at.b0, at.b1 = at.b1, min(at.b1+j.tileB, j.panelsB)
+			return at
+		}
+		at.b0, at.b1 = 0, min(j.tileB, j.panelsB)
+	}
 	at.k0 += at.kc
 	at.kc = min(j.block, j.kg-at.k0)
 	return at
 }
 
-// multiplyAhead multiplies the panels of one block. Meanwhile the kernels prefetch each panel of A
-// while the panel before it is multiplied. This takes at most half of the calls, rounded up. The
-// others prefetch panels of B of the task's next block, as many as there are calls for. The last
-// panel of A is followed by the first one of the next block.
+// multiplyAhead multiplies the panels of one area. Meanwhile the kernels prefetch each panel of A
+// while the panel before it is multiplied, unless the task packs its panels of A itself. This takes
+// at most half of the calls, rounded up. The others prefetch panels of B of the task's next area,
+// as many as there are calls for. The last panel of A is followed by the first one of the next
+// area.
 func (j *job[E, T]) multiplyAhead(l *local[E, T], to *target[T], at area) {
 	then := j.following(at)
 	panels, sharesB := at.b1-at.b0, j.kern.shares
-	sharesA := min(sharesB*j.kern.stride/j.kern.width, ceil(panels, 2)) // 0 if nothing is prefetched
-	share := 0                                                          // of the panels of B of the next block
+	sharesA := 0
+	if !j.stripes {
+		sharesA = min(sharesB*j.kern.stride/j.kern.width, ceil(panels, 2)) // 0 if nothing is prefetched
+	}
+	share := 0 // of the panels of B of the next area
 	for pa := at.a0; pa < at.a1; pa++ {
-		a := j.panelA(pa, at.k0, at.kc)
+		a := j.packedA(l, pa, at)
 		for pb := at.b0; pb < at.b1; pb++ {
 			next := a.data
 			switch i := pb - at.b0; {
 			case i < sharesA && pa+1 < at.a1:
 				next = j.part(j.blockA(pa+1, at.k0, at.kc), at.kc, i)
-			case then.kc == 0: // this is the last block
+			case then.kc == 0: // this is the last area
 			case i < sharesA:
 				next = j.part(j.blockA(at.a0, then.k0, then.kc), then.kc, i)
-			case share < panels*sharesB:
-				next = j.part(j.blockB(at.b0+share/sharesB, then.k0, then.kc), then.kc, share%sharesB)
+			case share < (then.b1-then.b0)*sharesB:
+				next = j.part(j.blockB(then.b0+share/sharesB, then.k0, then.kc), then.kc, share%sharesB)
 				share++
 			}
 			j.multiply(l, to, a, pb, at.k0, at.kc, &j.blockB(pb, at.k0, at.kc)[0], j.kern.width, next)

@@ -214,6 +214,12 @@ func dots4x2F64AVX2(k int, a *float64, lda int, b *float64, ldb int, next *float
 //go:noescape
 func rowDotsF64AVX2(k int, a *float64, b *float64, ldb int, n int, out *float64)
 
+// copyRows64AVX2 copies k rows of 64 bytes: from src, with distance bytes between their beginnings,
+// to dst, without gaps.
+//
+//go:noescape
+func copyRows64AVX2(dst *byte, src *byte, distance int, k int)
+
 // transpose8F32AVX2 computes dst[p*ldd+r] = src[rows[r]+p] for r < 8 and p < k, where k is a
 // multiple of 4.
 //
@@ -226,17 +232,17 @@ func transpose8F32AVX2(dst *float32, ldd int, src *float32, rows *[16]int, k int
 //go:noescape
 func transpose4F64AVX2(dst *float64, ldd int, src *float64, rows *[16]int, k int)
 
+// streamCopyRows64AVX2 copies k rows of 64 bytes: from src, with distance bytes between their
+// beginnings, to dst, without gaps. Its stores bypass the caches.
+//
+//go:noescape
+func streamCopyRows64AVX2(dst *byte, src *byte, distance int, k int)
+
 // copyRows32AVX2 copies k rows of 32 bytes: from src, with distance bytes between their beginnings,
 // to dst, without gaps.
 //
 //go:noescape
 func copyRows32AVX2(dst *byte, src *byte, distance int, k int)
-
-// copyRows64AVX2 copies k rows of 64 bytes: from src, with distance bytes between their beginnings,
-// to dst, without gaps.
-//
-//go:noescape
-func copyRows64AVX2(dst *byte, src *byte, distance int, k int)
 
 // window1AVX2 adds to c[r*ldc+j], for r < 1 and j < 16, the sum over i < n and q < cols of
 // a[rows[r]+lines[i]+q] * b[(i*cols+q)*16+j],

@@ -6,62 +6,72 @@
 
 // func micro1F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
 // int, next *float32)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·micro1F32AVX2(SB), NOSPLIT, $0-72
-	MOVQ       k+0(FP), AX
-	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       ldb+24(FP), BX
-	SHLQ       $0x02, BX
-	MOVQ       c+32(FP), SI
-	MOVQ       ldc+40(FP), DI
-	SHLQ       $0x02, DI
-	MOVQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	LEAQ       (BX)(BX*2), DI
-	MOVQ       DX, R8
-	XORQ       R9, R9
-	CMPQ       AX, $+192
-	JL         short
-	LEAQ       (R8)(BX*8), R8
-	LEAQ       (R8)(BX*8), R8
-	MOVQ       $+256, R9
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   b+16(FP), DX
+	MOVQ   ldb+24(FP), BX
+	SHLQ   $0x02, BX
+	MOVQ   c+32(FP), SI
+	MOVQ   ldc+40(FP), DI
+	SHLQ   $0x02, DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	LEAQ   (BX)(BX*2), R8
+	MOVQ   DX, R9
+	XORQ   R10, R10
+	MOVQ   SI, R11
+	IMUL3Q $+0, DI, R12
+	ADDQ   SI, R12
+	CMPQ   AX, $+192
+	JL     short
+	LEAQ   (R9)(BX*8), R9
+	LEAQ   (R9)(BX*8), R9
+	MOVQ   $+256, R10
+	JMP    ready
 
 short:
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+
+ready:
 	SUBQ $+4, AX
 	JL   rest
 
 loop:
 	VMOVUPS      (DX), Y2
 	VMOVUPS      32(DX), Y3
-	PREFETCHT0   (R8)
-	PREFETCHT0   (CX)(R9*1)
+	PREFETCHT0   (R9)
+	PREFETCHT0   (CX)(R10*1)
 	VBROADCASTSS (CX), Y4
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y4, Y1
 	VMOVUPS      (DX)(BX*1), Y2
 	VMOVUPS      32(DX)(BX*1), Y3
-	PREFETCHT0   (R8)(BX*1)
+	PREFETCHT0   (R9)(BX*1)
 	VBROADCASTSS 32(CX), Y4
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y4, Y1
 	VMOVUPS      (DX)(BX*2), Y2
 	VMOVUPS      32(DX)(BX*2), Y3
-	PREFETCHT0   (R8)(BX*2)
-	PREFETCHT0   64(CX)(R9*1)
+	PREFETCHT0   (R9)(BX*2)
+	PREFETCHT0   64(CX)(R10*1)
 	VBROADCASTSS 64(CX), Y4
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y4, Y1
-	VMOVUPS      (DX)(DI*1), Y2
-	VMOVUPS      32(DX)(DI*1), Y3
-	PREFETCHT0   (R8)(DI*1)
+	VMOVUPS      (DX)(R8*1), Y2
+	VMOVUPS      32(DX)(R8*1), Y3
+	PREFETCHT0   (R9)(R8*1)
 	VBROADCASTSS 96(CX), Y4
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y4, Y1
-	LEAQ         (R8)(BX*4), R8
+	PREFETCHT1   (R11)
+	PREFETCHT1   63(R11)
+	ADDQ         DI, R11
+	CMPQ         R11, R12
+	CMOVQHI      R12, R11
+	LEAQ         (R9)(BX*4), R9
 	ADDQ         $+128, CX
 	LEAQ         (DX)(BX*4), DX
 	SUBQ         $+4, AX
@@ -88,8 +98,9 @@ store:
 	JEQ     put
 	MOVQ    SI, AX
 	VADDPS  (AX), Y0, Y0
-	VMOVUPS Y0, (AX)
 	VADDPS  32(AX), Y1, Y1
+	MOVQ    SI, AX
+	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
 	RET
@@ -103,36 +114,41 @@ put:
 
 // func micro2F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
 // int, next *float32)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·micro2F32AVX2(SB), NOSPLIT, $0-72
-	MOVQ       k+0(FP), AX
-	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       ldb+24(FP), BX
-	SHLQ       $0x02, BX
-	MOVQ       c+32(FP), SI
-	MOVQ       ldc+40(FP), DI
-	SHLQ       $0x02, DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	LEAQ       (BX)(BX*2), R8
-	MOVQ       DX, R9
-	XORQ       R10, R10
-	CMPQ       AX, $+192
-	JL         short
-	LEAQ       (R9)(BX*8), R9
-	LEAQ       (R9)(BX*8), R9
-	MOVQ       $+256, R10
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   b+16(FP), DX
+	MOVQ   ldb+24(FP), BX
+	SHLQ   $0x02, BX
+	MOVQ   c+32(FP), SI
+	MOVQ   ldc+40(FP), DI
+	SHLQ   $0x02, DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	LEAQ   (BX)(BX*2), R8
+	MOVQ   DX, R9
+	XORQ   R10, R10
+	MOVQ   SI, R11
+	IMUL3Q $+1, DI, R12
+	ADDQ   SI, R12
+	CMPQ   AX, $+192
+	JL     short
+	LEAQ   (R9)(BX*8), R9
+	LEAQ   (R9)(BX*8), R9
+	MOVQ   $+256, R10
+	JMP    ready
 
 short:
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+
+ready:
 	SUBQ $+4, AX
 	JL   rest
 
@@ -175,6 +191,11 @@ loop:
 	VBROADCASTSS 100(CX), Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VFMADD231PS  Y5, Y6, Y3
+	PREFETCHT1   (R11)
+	PREFETCHT1   63(R11)
+	ADDQ         DI, R11
+	CMPQ         R11, R12
+	CMOVQHI      R12, R11
 	LEAQ         (R9)(BX*4), R9
 	ADDQ         $+128, CX
 	LEAQ         (DX)(BX*4), DX
@@ -205,13 +226,15 @@ store:
 	JEQ     put
 	MOVQ    SI, AX
 	VADDPS  (AX), Y0, Y0
-	VMOVUPS Y0, (AX)
 	VADDPS  32(AX), Y1, Y1
-	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y2, Y2
-	VMOVUPS Y2, (AX)
 	VADDPS  32(AX), Y3, Y3
+	MOVQ    SI, AX
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y2, (AX)
 	VMOVUPS Y3, 32(AX)
 	VZEROUPPER
 	RET
@@ -228,41 +251,46 @@ put:
 
 // func micro3F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
 // int, next *float32)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·micro3F32AVX2(SB), NOSPLIT, $0-72
-	MOVQ       k+0(FP), AX
-	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       ldb+24(FP), BX
-	SHLQ       $0x02, BX
-	MOVQ       c+32(FP), SI
-	MOVQ       ldc+40(FP), DI
-	SHLQ       $0x02, DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	LEAQ       (BX)(BX*2), R8
-	MOVQ       DX, R9
-	XORQ       R10, R10
-	CMPQ       AX, $+192
-	JL         short
-	LEAQ       (R9)(BX*8), R9
-	LEAQ       (R9)(BX*8), R9
-	MOVQ       $+256, R10
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   b+16(FP), DX
+	MOVQ   ldb+24(FP), BX
+	SHLQ   $0x02, BX
+	MOVQ   c+32(FP), SI
+	MOVQ   ldc+40(FP), DI
+	SHLQ   $0x02, DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	LEAQ   (BX)(BX*2), R8
+	MOVQ   DX, R9
+	XORQ   R10, R10
+	MOVQ   SI, R11
+	IMUL3Q $+2, DI, R12
+	ADDQ   SI, R12
+	CMPQ   AX, $+192
+	JL     short
+	LEAQ   (R9)(BX*8), R9
+	LEAQ   (R9)(BX*8), R9
+	MOVQ   $+256, R10
+	JMP    ready
 
 short:
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+
+ready:
 	SUBQ $+4, AX
 	JL   rest
 
@@ -317,6 +345,11 @@ loop:
 	VBROADCASTSS 104(CX), Y8
 	VFMADD231PS  Y6, Y8, Y4
 	VFMADD231PS  Y7, Y8, Y5
+	PREFETCHT1   (R11)
+	PREFETCHT1   63(R11)
+	ADDQ         DI, R11
+	CMPQ         R11, R12
+	CMOVQHI      R12, R11
 	LEAQ         (R9)(BX*4), R9
 	ADDQ         $+128, CX
 	LEAQ         (DX)(BX*4), DX
@@ -350,18 +383,21 @@ store:
 	JEQ     put
 	MOVQ    SI, AX
 	VADDPS  (AX), Y0, Y0
-	VMOVUPS Y0, (AX)
 	VADDPS  32(AX), Y1, Y1
-	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y2, Y2
-	VMOVUPS Y2, (AX)
 	VADDPS  32(AX), Y3, Y3
-	VMOVUPS Y3, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y4, Y4
-	VMOVUPS Y4, (AX)
 	VADDPS  32(AX), Y5, Y5
+	MOVQ    SI, AX
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y4, (AX)
 	VMOVUPS Y5, 32(AX)
 	VZEROUPPER
 	RET
@@ -381,46 +417,51 @@ put:
 
 // func micro4F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
 // int, next *float32)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·micro4F32AVX2(SB), NOSPLIT, $0-72
-	MOVQ       k+0(FP), AX
-	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       ldb+24(FP), BX
-	SHLQ       $0x02, BX
-	MOVQ       c+32(FP), SI
-	MOVQ       ldc+40(FP), DI
-	SHLQ       $0x02, DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	VXORPS     Y6, Y6, Y6
-	VXORPS     Y7, Y7, Y7
-	LEAQ       (BX)(BX*2), R8
-	MOVQ       DX, R9
-	XORQ       R10, R10
-	CMPQ       AX, $+192
-	JL         short
-	LEAQ       (R9)(BX*8), R9
-	LEAQ       (R9)(BX*8), R9
-	MOVQ       $+256, R10
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   b+16(FP), DX
+	MOVQ   ldb+24(FP), BX
+	SHLQ   $0x02, BX
+	MOVQ   c+32(FP), SI
+	MOVQ   ldc+40(FP), DI
+	SHLQ   $0x02, DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	LEAQ   (BX)(BX*2), R8
+	MOVQ   DX, R9
+	XORQ   R10, R10
+	MOVQ   SI, R11
+	IMUL3Q $+3, DI, R12
+	ADDQ   SI, R12
+	CMPQ   AX, $+192
+	JL     short
+	LEAQ   (R9)(BX*8), R9
+	LEAQ   (R9)(BX*8), R9
+	MOVQ   $+256, R10
+	JMP    ready
 
 short:
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+
+ready:
 	SUBQ $+4, AX
 	JL   rest
 
@@ -487,6 +528,11 @@ loop:
 	VBROADCASTSS 108(CX), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
+	PREFETCHT1   (R11)
+	PREFETCHT1   63(R11)
+	ADDQ         DI, R11
+	CMPQ         R11, R12
+	CMOVQHI      R12, R11
 	LEAQ         (R9)(BX*4), R9
 	ADDQ         $+128, CX
 	LEAQ         (DX)(BX*4), DX
@@ -523,23 +569,27 @@ store:
 	JEQ     put
 	MOVQ    SI, AX
 	VADDPS  (AX), Y0, Y0
-	VMOVUPS Y0, (AX)
 	VADDPS  32(AX), Y1, Y1
-	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y2, Y2
-	VMOVUPS Y2, (AX)
 	VADDPS  32(AX), Y3, Y3
-	VMOVUPS Y3, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y4, Y4
-	VMOVUPS Y4, (AX)
 	VADDPS  32(AX), Y5, Y5
-	VMOVUPS Y5, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y6, Y6
-	VMOVUPS Y6, (AX)
 	VADDPS  32(AX), Y7, Y7
+	MOVQ    SI, AX
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y4, (AX)
+	VMOVUPS Y5, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y6, (AX)
 	VMOVUPS Y7, 32(AX)
 	VZEROUPPER
 	RET
@@ -562,51 +612,56 @@ put:
 
 // func micro5F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
 // int, next *float32)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·micro5F32AVX2(SB), NOSPLIT, $0-72
-	MOVQ       k+0(FP), AX
-	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       ldb+24(FP), BX
-	SHLQ       $0x02, BX
-	MOVQ       c+32(FP), SI
-	MOVQ       ldc+40(FP), DI
-	SHLQ       $0x02, DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	VXORPS     Y6, Y6, Y6
-	VXORPS     Y7, Y7, Y7
-	VXORPS     Y8, Y8, Y8
-	VXORPS     Y9, Y9, Y9
-	LEAQ       (BX)(BX*2), R8
-	MOVQ       DX, R9
-	XORQ       R10, R10
-	CMPQ       AX, $+192
-	JL         short
-	LEAQ       (R9)(BX*8), R9
-	LEAQ       (R9)(BX*8), R9
-	MOVQ       $+256, R10
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   b+16(FP), DX
+	MOVQ   ldb+24(FP), BX
+	SHLQ   $0x02, BX
+	MOVQ   c+32(FP), SI
+	MOVQ   ldc+40(FP), DI
+	SHLQ   $0x02, DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	LEAQ   (BX)(BX*2), R8
+	MOVQ   DX, R9
+	XORQ   R10, R10
+	MOVQ   SI, R11
+	IMUL3Q $+4, DI, R12
+	ADDQ   SI, R12
+	CMPQ   AX, $+192
+	JL     short
+	LEAQ   (R9)(BX*8), R9
+	LEAQ   (R9)(BX*8), R9
+	MOVQ   $+256, R10
+	JMP    ready
 
 short:
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+
+ready:
 	SUBQ $+4, AX
 	JL   rest
 
@@ -685,6 +740,11 @@ loop:
 	VBROADCASTSS 112(CX), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
+	PREFETCHT1   (R11)
+	PREFETCHT1   63(R11)
+	ADDQ         DI, R11
+	CMPQ         R11, R12
+	CMOVQHI      R12, R11
 	LEAQ         (R9)(BX*4), R9
 	ADDQ         $+128, CX
 	LEAQ         (DX)(BX*4), DX
@@ -724,28 +784,33 @@ store:
 	JEQ     put
 	MOVQ    SI, AX
 	VADDPS  (AX), Y0, Y0
-	VMOVUPS Y0, (AX)
 	VADDPS  32(AX), Y1, Y1
-	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y2, Y2
-	VMOVUPS Y2, (AX)
 	VADDPS  32(AX), Y3, Y3
-	VMOVUPS Y3, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y4, Y4
-	VMOVUPS Y4, (AX)
 	VADDPS  32(AX), Y5, Y5
-	VMOVUPS Y5, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y6, Y6
-	VMOVUPS Y6, (AX)
 	VADDPS  32(AX), Y7, Y7
-	VMOVUPS Y7, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y8, Y8
-	VMOVUPS Y8, (AX)
 	VADDPS  32(AX), Y9, Y9
+	MOVQ    SI, AX
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y4, (AX)
+	VMOVUPS Y5, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y6, (AX)
+	VMOVUPS Y7, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y8, (AX)
 	VMOVUPS Y9, 32(AX)
 	VZEROUPPER
 	RET
@@ -771,56 +836,61 @@ put:
 
 // func micro6F32AVX2(k int, a *float32, b *float32, ldb int, c *float32, ldc int, w int, accumulate
 // int, next *float32)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·micro6F32AVX2(SB), NOSPLIT, $0-72
-	MOVQ       k+0(FP), AX
-	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       ldb+24(FP), BX
-	SHLQ       $0x02, BX
-	MOVQ       c+32(FP), SI
-	MOVQ       ldc+40(FP), DI
-	SHLQ       $0x02, DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	VXORPS     Y6, Y6, Y6
-	VXORPS     Y7, Y7, Y7
-	VXORPS     Y8, Y8, Y8
-	VXORPS     Y9, Y9, Y9
-	VXORPS     Y10, Y10, Y10
-	VXORPS     Y11, Y11, Y11
-	LEAQ       (BX)(BX*2), R8
-	MOVQ       DX, R9
-	XORQ       R10, R10
-	CMPQ       AX, $+192
-	JL         short
-	LEAQ       (R9)(BX*8), R9
-	LEAQ       (R9)(BX*8), R9
-	MOVQ       $+256, R10
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   b+16(FP), DX
+	MOVQ   ldb+24(FP), BX
+	SHLQ   $0x02, BX
+	MOVQ   c+32(FP), SI
+	MOVQ   ldc+40(FP), DI
+	SHLQ   $0x02, DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	LEAQ   (BX)(BX*2), R8
+	MOVQ   DX, R9
+	XORQ   R10, R10
+	MOVQ   SI, R11
+	IMUL3Q $+5, DI, R12
+	ADDQ   SI, R12
+	CMPQ   AX, $+192
+	JL     short
+	LEAQ   (R9)(BX*8), R9
+	LEAQ   (R9)(BX*8), R9
+	MOVQ   $+256, R10
+	JMP    ready
 
 short:
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+
+ready:
 	SUBQ $+4, AX
 	JL   rest
 
@@ -911,6 +981,11 @@ loop:
 	VBROADCASTSS 116(CX), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
+	PREFETCHT1   (R11)
+	PREFETCHT1   63(R11)
+	ADDQ         DI, R11
+	CMPQ         R11, R12
+	CMOVQHI      R12, R11
 	LEAQ         (R9)(BX*4), R9
 	ADDQ         $+128, CX
 	LEAQ         (DX)(BX*4), DX
@@ -953,33 +1028,39 @@ store:
 	JEQ     put
 	MOVQ    SI, AX
 	VADDPS  (AX), Y0, Y0
-	VMOVUPS Y0, (AX)
 	VADDPS  32(AX), Y1, Y1
-	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y2, Y2
-	VMOVUPS Y2, (AX)
 	VADDPS  32(AX), Y3, Y3
-	VMOVUPS Y3, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y4, Y4
-	VMOVUPS Y4, (AX)
 	VADDPS  32(AX), Y5, Y5
-	VMOVUPS Y5, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y6, Y6
-	VMOVUPS Y6, (AX)
 	VADDPS  32(AX), Y7, Y7
-	VMOVUPS Y7, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y8, Y8
-	VMOVUPS Y8, (AX)
 	VADDPS  32(AX), Y9, Y9
-	VMOVUPS Y9, 32(AX)
 	ADDQ    DI, AX
 	VADDPS  (AX), Y10, Y10
-	VMOVUPS Y10, (AX)
 	VADDPS  32(AX), Y11, Y11
+	MOVQ    SI, AX
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y4, (AX)
+	VMOVUPS Y5, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y6, (AX)
+	VMOVUPS Y7, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y8, (AX)
+	VMOVUPS Y9, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPS Y10, (AX)
 	VMOVUPS Y11, 32(AX)
 	VZEROUPPER
 	RET
@@ -1786,64 +1867,74 @@ sum:
 
 // func micro1F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
 // int, next *float64)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·micro1F64AVX2(SB), NOSPLIT, $0-72
-	MOVQ       k+0(FP), AX
-	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       ldb+24(FP), BX
-	SHLQ       $0x03, BX
-	MOVQ       c+32(FP), SI
-	MOVQ       ldc+40(FP), DI
-	SHLQ       $0x03, DI
-	MOVQ       SI, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 63(DI)
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	LEAQ       (BX)(BX*2), DI
-	MOVQ       DX, R8
-	XORQ       R9, R9
-	CMPQ       AX, $+192
-	JL         short
-	LEAQ       (R8)(BX*8), R8
-	LEAQ       (R8)(BX*8), R8
-	MOVQ       $+512, R9
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   b+16(FP), DX
+	MOVQ   ldb+24(FP), BX
+	SHLQ   $0x03, BX
+	MOVQ   c+32(FP), SI
+	MOVQ   ldc+40(FP), DI
+	SHLQ   $0x03, DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	LEAQ   (BX)(BX*2), R8
+	MOVQ   DX, R9
+	XORQ   R10, R10
+	MOVQ   SI, R11
+	IMUL3Q $+0, DI, R12
+	ADDQ   SI, R12
+	CMPQ   AX, $+192
+	JL     short
+	LEAQ   (R9)(BX*8), R9
+	LEAQ   (R9)(BX*8), R9
+	MOVQ   $+512, R10
+	JMP    ready
 
 short:
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+
+ready:
 	SUBQ $+4, AX
 	JL   rest
 
 loop:
 	VMOVUPS      (DX), Y2
 	VMOVUPS      32(DX), Y3
-	PREFETCHT0   (R8)
-	PREFETCHT0   (CX)(R9*1)
+	PREFETCHT0   (R9)
+	PREFETCHT0   (CX)(R10*1)
 	VBROADCASTSD (CX), Y4
 	VFMADD231PD  Y2, Y4, Y0
 	VFMADD231PD  Y3, Y4, Y1
 	VMOVUPS      (DX)(BX*1), Y2
 	VMOVUPS      32(DX)(BX*1), Y3
-	PREFETCHT0   (R8)(BX*1)
-	PREFETCHT0   64(CX)(R9*1)
+	PREFETCHT0   (R9)(BX*1)
+	PREFETCHT0   64(CX)(R10*1)
 	VBROADCASTSD 64(CX), Y4
 	VFMADD231PD  Y2, Y4, Y0
 	VFMADD231PD  Y3, Y4, Y1
 	VMOVUPS      (DX)(BX*2), Y2
 	VMOVUPS      32(DX)(BX*2), Y3
-	PREFETCHT0   (R8)(BX*2)
-	PREFETCHT0   128(CX)(R9*1)
+	PREFETCHT0   (R9)(BX*2)
+	PREFETCHT0   128(CX)(R10*1)
 	VBROADCASTSD 128(CX), Y4
 	VFMADD231PD  Y2, Y4, Y0
 	VFMADD231PD  Y3, Y4, Y1
-	VMOVUPS      (DX)(DI*1), Y2
-	VMOVUPS      32(DX)(DI*1), Y3
-	PREFETCHT0   (R8)(DI*1)
-	PREFETCHT0   192(CX)(R9*1)
+	VMOVUPS      (DX)(R8*1), Y2
+	VMOVUPS      32(DX)(R8*1), Y3
+	PREFETCHT0   (R9)(R8*1)
+	PREFETCHT0   192(CX)(R10*1)
 	VBROADCASTSD 192(CX), Y4
 	VFMADD231PD  Y2, Y4, Y0
 	VFMADD231PD  Y3, Y4, Y1
-	LEAQ         (R8)(BX*4), R8
+	PREFETCHT1   (R11)
+	PREFETCHT1   63(R11)
+	ADDQ         DI, R11
+	CMPQ         R11, R12
+	CMOVQHI      R12, R11
+	LEAQ         (R9)(BX*4), R9
 	ADDQ         $+256, CX
 	LEAQ         (DX)(BX*4), DX
 	SUBQ         $+4, AX
@@ -1870,8 +1961,9 @@ store:
 	JEQ     put
 	MOVQ    SI, AX
 	VADDPD  (AX), Y0, Y0
-	VMOVUPD Y0, (AX)
 	VADDPD  32(AX), Y1, Y1
+	MOVQ    SI, AX
+	VMOVUPD Y0, (AX)
 	VMOVUPD Y1, 32(AX)
 	VZEROUPPER
 	RET
@@ -1885,36 +1977,41 @@ put:
 
 // func micro2F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
 // int, next *float64)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·micro2F64AVX2(SB), NOSPLIT, $0-72
-	MOVQ       k+0(FP), AX
-	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       ldb+24(FP), BX
-	SHLQ       $0x03, BX
-	MOVQ       c+32(FP), SI
-	MOVQ       ldc+40(FP), DI
-	SHLQ       $0x03, DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	LEAQ       (BX)(BX*2), R8
-	MOVQ       DX, R9
-	XORQ       R10, R10
-	CMPQ       AX, $+192
-	JL         short
-	LEAQ       (R9)(BX*8), R9
-	LEAQ       (R9)(BX*8), R9
-	MOVQ       $+512, R10
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   b+16(FP), DX
+	MOVQ   ldb+24(FP), BX
+	SHLQ   $0x03, BX
+	MOVQ   c+32(FP), SI
+	MOVQ   ldc+40(FP), DI
+	SHLQ   $0x03, DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	LEAQ   (BX)(BX*2), R8
+	MOVQ   DX, R9
+	XORQ   R10, R10
+	MOVQ   SI, R11
+	IMUL3Q $+1, DI, R12
+	ADDQ   SI, R12
+	CMPQ   AX, $+192
+	JL     short
+	LEAQ   (R9)(BX*8), R9
+	LEAQ   (R9)(BX*8), R9
+	MOVQ   $+512, R10
+	JMP    ready
 
 short:
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+
+ready:
 	SUBQ $+4, AX
 	JL   rest
 
@@ -1959,6 +2056,11 @@ loop:
 	VBROADCASTSD 200(CX), Y6
 	VFMADD231PD  Y4, Y6, Y2
 	VFMADD231PD  Y5, Y6, Y3
+	PREFETCHT1   (R11)
+	PREFETCHT1   63(R11)
+	ADDQ         DI, R11
+	CMPQ         R11, R12
+	CMOVQHI      R12, R11
 	LEAQ         (R9)(BX*4), R9
 	ADDQ         $+256, CX
 	LEAQ         (DX)(BX*4), DX
@@ -1989,13 +2091,15 @@ store:
 	JEQ     put
 	MOVQ    SI, AX
 	VADDPD  (AX), Y0, Y0
-	VMOVUPD Y0, (AX)
 	VADDPD  32(AX), Y1, Y1
-	VMOVUPD Y1, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y2, Y2
-	VMOVUPD Y2, (AX)
 	VADDPD  32(AX), Y3, Y3
+	MOVQ    SI, AX
+	VMOVUPD Y0, (AX)
+	VMOVUPD Y1, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y2, (AX)
 	VMOVUPD Y3, 32(AX)
 	VZEROUPPER
 	RET
@@ -2012,41 +2116,46 @@ put:
 
 // func micro3F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
 // int, next *float64)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·micro3F64AVX2(SB), NOSPLIT, $0-72
-	MOVQ       k+0(FP), AX
-	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       ldb+24(FP), BX
-	SHLQ       $0x03, BX
-	MOVQ       c+32(FP), SI
-	MOVQ       ldc+40(FP), DI
-	SHLQ       $0x03, DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	LEAQ       (BX)(BX*2), R8
-	MOVQ       DX, R9
-	XORQ       R10, R10
-	CMPQ       AX, $+192
-	JL         short
-	LEAQ       (R9)(BX*8), R9
-	LEAQ       (R9)(BX*8), R9
-	MOVQ       $+512, R10
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   b+16(FP), DX
+	MOVQ   ldb+24(FP), BX
+	SHLQ   $0x03, BX
+	MOVQ   c+32(FP), SI
+	MOVQ   ldc+40(FP), DI
+	SHLQ   $0x03, DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	LEAQ   (BX)(BX*2), R8
+	MOVQ   DX, R9
+	XORQ   R10, R10
+	MOVQ   SI, R11
+	IMUL3Q $+2, DI, R12
+	ADDQ   SI, R12
+	CMPQ   AX, $+192
+	JL     short
+	LEAQ   (R9)(BX*8), R9
+	LEAQ   (R9)(BX*8), R9
+	MOVQ   $+512, R10
+	JMP    ready
 
 short:
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+
+ready:
 	SUBQ $+4, AX
 	JL   rest
 
@@ -2103,6 +2212,11 @@ loop:
 	VBROADCASTSD 208(CX), Y8
 	VFMADD231PD  Y6, Y8, Y4
 	VFMADD231PD  Y7, Y8, Y5
+	PREFETCHT1   (R11)
+	PREFETCHT1   63(R11)
+	ADDQ         DI, R11
+	CMPQ         R11, R12
+	CMOVQHI      R12, R11
 	LEAQ         (R9)(BX*4), R9
 	ADDQ         $+256, CX
 	LEAQ         (DX)(BX*4), DX
@@ -2136,18 +2250,21 @@ store:
 	JEQ     put
 	MOVQ    SI, AX
 	VADDPD  (AX), Y0, Y0
-	VMOVUPD Y0, (AX)
 	VADDPD  32(AX), Y1, Y1
-	VMOVUPD Y1, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y2, Y2
-	VMOVUPD Y2, (AX)
 	VADDPD  32(AX), Y3, Y3
-	VMOVUPD Y3, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y4, Y4
-	VMOVUPD Y4, (AX)
 	VADDPD  32(AX), Y5, Y5
+	MOVQ    SI, AX
+	VMOVUPD Y0, (AX)
+	VMOVUPD Y1, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y2, (AX)
+	VMOVUPD Y3, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y4, (AX)
 	VMOVUPD Y5, 32(AX)
 	VZEROUPPER
 	RET
@@ -2167,46 +2284,51 @@ put:
 
 // func micro4F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
 // int, next *float64)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·micro4F64AVX2(SB), NOSPLIT, $0-72
-	MOVQ       k+0(FP), AX
-	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       ldb+24(FP), BX
-	SHLQ       $0x03, BX
-	MOVQ       c+32(FP), SI
-	MOVQ       ldc+40(FP), DI
-	SHLQ       $0x03, DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	VXORPS     Y6, Y6, Y6
-	VXORPS     Y7, Y7, Y7
-	LEAQ       (BX)(BX*2), R8
-	MOVQ       DX, R9
-	XORQ       R10, R10
-	CMPQ       AX, $+192
-	JL         short
-	LEAQ       (R9)(BX*8), R9
-	LEAQ       (R9)(BX*8), R9
-	MOVQ       $+512, R10
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   b+16(FP), DX
+	MOVQ   ldb+24(FP), BX
+	SHLQ   $0x03, BX
+	MOVQ   c+32(FP), SI
+	MOVQ   ldc+40(FP), DI
+	SHLQ   $0x03, DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	LEAQ   (BX)(BX*2), R8
+	MOVQ   DX, R9
+	XORQ   R10, R10
+	MOVQ   SI, R11
+	IMUL3Q $+3, DI, R12
+	ADDQ   SI, R12
+	CMPQ   AX, $+192
+	JL     short
+	LEAQ   (R9)(BX*8), R9
+	LEAQ   (R9)(BX*8), R9
+	MOVQ   $+512, R10
+	JMP    ready
 
 short:
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+
+ready:
 	SUBQ $+4, AX
 	JL   rest
 
@@ -2275,6 +2397,11 @@ loop:
 	VBROADCASTSD 216(CX), Y10
 	VFMADD231PD  Y8, Y10, Y6
 	VFMADD231PD  Y9, Y10, Y7
+	PREFETCHT1   (R11)
+	PREFETCHT1   63(R11)
+	ADDQ         DI, R11
+	CMPQ         R11, R12
+	CMOVQHI      R12, R11
 	LEAQ         (R9)(BX*4), R9
 	ADDQ         $+256, CX
 	LEAQ         (DX)(BX*4), DX
@@ -2311,23 +2438,27 @@ store:
 	JEQ     put
 	MOVQ    SI, AX
 	VADDPD  (AX), Y0, Y0
-	VMOVUPD Y0, (AX)
 	VADDPD  32(AX), Y1, Y1
-	VMOVUPD Y1, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y2, Y2
-	VMOVUPD Y2, (AX)
 	VADDPD  32(AX), Y3, Y3
-	VMOVUPD Y3, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y4, Y4
-	VMOVUPD Y4, (AX)
 	VADDPD  32(AX), Y5, Y5
-	VMOVUPD Y5, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y6, Y6
-	VMOVUPD Y6, (AX)
 	VADDPD  32(AX), Y7, Y7
+	MOVQ    SI, AX
+	VMOVUPD Y0, (AX)
+	VMOVUPD Y1, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y2, (AX)
+	VMOVUPD Y3, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y4, (AX)
+	VMOVUPD Y5, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y6, (AX)
 	VMOVUPD Y7, 32(AX)
 	VZEROUPPER
 	RET
@@ -2350,51 +2481,56 @@ put:
 
 // func micro5F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
 // int, next *float64)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·micro5F64AVX2(SB), NOSPLIT, $0-72
-	MOVQ       k+0(FP), AX
-	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       ldb+24(FP), BX
-	SHLQ       $0x03, BX
-	MOVQ       c+32(FP), SI
-	MOVQ       ldc+40(FP), DI
-	SHLQ       $0x03, DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	VXORPS     Y6, Y6, Y6
-	VXORPS     Y7, Y7, Y7
-	VXORPS     Y8, Y8, Y8
-	VXORPS     Y9, Y9, Y9
-	LEAQ       (BX)(BX*2), R8
-	MOVQ       DX, R9
-	XORQ       R10, R10
-	CMPQ       AX, $+192
-	JL         short
-	LEAQ       (R9)(BX*8), R9
-	LEAQ       (R9)(BX*8), R9
-	MOVQ       $+512, R10
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   b+16(FP), DX
+	MOVQ   ldb+24(FP), BX
+	SHLQ   $0x03, BX
+	MOVQ   c+32(FP), SI
+	MOVQ   ldc+40(FP), DI
+	SHLQ   $0x03, DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	LEAQ   (BX)(BX*2), R8
+	MOVQ   DX, R9
+	XORQ   R10, R10
+	MOVQ   SI, R11
+	IMUL3Q $+4, DI, R12
+	ADDQ   SI, R12
+	CMPQ   AX, $+192
+	JL     short
+	LEAQ   (R9)(BX*8), R9
+	LEAQ   (R9)(BX*8), R9
+	MOVQ   $+512, R10
+	JMP    ready
 
 short:
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+
+ready:
 	SUBQ $+4, AX
 	JL   rest
 
@@ -2475,6 +2611,11 @@ loop:
 	VBROADCASTSD 224(CX), Y12
 	VFMADD231PD  Y10, Y12, Y8
 	VFMADD231PD  Y11, Y12, Y9
+	PREFETCHT1   (R11)
+	PREFETCHT1   63(R11)
+	ADDQ         DI, R11
+	CMPQ         R11, R12
+	CMOVQHI      R12, R11
 	LEAQ         (R9)(BX*4), R9
 	ADDQ         $+256, CX
 	LEAQ         (DX)(BX*4), DX
@@ -2514,28 +2655,33 @@ store:
 	JEQ     put
 	MOVQ    SI, AX
 	VADDPD  (AX), Y0, Y0
-	VMOVUPD Y0, (AX)
 	VADDPD  32(AX), Y1, Y1
-	VMOVUPD Y1, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y2, Y2
-	VMOVUPD Y2, (AX)
 	VADDPD  32(AX), Y3, Y3
-	VMOVUPD Y3, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y4, Y4
-	VMOVUPD Y4, (AX)
 	VADDPD  32(AX), Y5, Y5
-	VMOVUPD Y5, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y6, Y6
-	VMOVUPD Y6, (AX)
 	VADDPD  32(AX), Y7, Y7
-	VMOVUPD Y7, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y8, Y8
-	VMOVUPD Y8, (AX)
 	VADDPD  32(AX), Y9, Y9
+	MOVQ    SI, AX
+	VMOVUPD Y0, (AX)
+	VMOVUPD Y1, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y2, (AX)
+	VMOVUPD Y3, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y4, (AX)
+	VMOVUPD Y5, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y6, (AX)
+	VMOVUPD Y7, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y8, (AX)
 	VMOVUPD Y9, 32(AX)
 	VZEROUPPER
 	RET
@@ -2561,56 +2707,61 @@ put:
 
 // func micro6F64AVX2(k int, a *float64, b *float64, ldb int, c *float64, ldc int, w int, accumulate
 // int, next *float64)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·micro6F64AVX2(SB), NOSPLIT, $0-72
-	MOVQ       k+0(FP), AX
-	MOVQ       a+8(FP), CX
-	MOVQ       b+16(FP), DX
-	MOVQ       ldb+24(FP), BX
-	SHLQ       $0x03, BX
-	MOVQ       c+32(FP), SI
-	MOVQ       ldc+40(FP), DI
-	SHLQ       $0x03, DI
-	MOVQ       SI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	ADDQ       DI, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 63(R8)
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	VXORPS     Y6, Y6, Y6
-	VXORPS     Y7, Y7, Y7
-	VXORPS     Y8, Y8, Y8
-	VXORPS     Y9, Y9, Y9
-	VXORPS     Y10, Y10, Y10
-	VXORPS     Y11, Y11, Y11
-	LEAQ       (BX)(BX*2), R8
-	MOVQ       DX, R9
-	XORQ       R10, R10
-	CMPQ       AX, $+192
-	JL         short
-	LEAQ       (R9)(BX*8), R9
-	LEAQ       (R9)(BX*8), R9
-	MOVQ       $+512, R10
+	MOVQ   k+0(FP), AX
+	MOVQ   a+8(FP), CX
+	MOVQ   b+16(FP), DX
+	MOVQ   ldb+24(FP), BX
+	SHLQ   $0x03, BX
+	MOVQ   c+32(FP), SI
+	MOVQ   ldc+40(FP), DI
+	SHLQ   $0x03, DI
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	LEAQ   (BX)(BX*2), R8
+	MOVQ   DX, R9
+	XORQ   R10, R10
+	MOVQ   SI, R11
+	IMUL3Q $+5, DI, R12
+	ADDQ   SI, R12
+	CMPQ   AX, $+192
+	JL     short
+	LEAQ   (R9)(BX*8), R9
+	LEAQ   (R9)(BX*8), R9
+	MOVQ   $+512, R10
+	JMP    ready
 
 short:
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+	ADDQ       DI, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 63(R11)
+
+ready:
 	SUBQ $+4, AX
 	JL   rest
 
@@ -2703,6 +2854,11 @@ loop:
 	VBROADCASTSD 232(CX), Y14
 	VFMADD231PD  Y12, Y14, Y10
 	VFMADD231PD  Y13, Y14, Y11
+	PREFETCHT1   (R11)
+	PREFETCHT1   63(R11)
+	ADDQ         DI, R11
+	CMPQ         R11, R12
+	CMOVQHI      R12, R11
 	LEAQ         (R9)(BX*4), R9
 	ADDQ         $+256, CX
 	LEAQ         (DX)(BX*4), DX
@@ -2745,33 +2901,39 @@ store:
 	JEQ     put
 	MOVQ    SI, AX
 	VADDPD  (AX), Y0, Y0
-	VMOVUPD Y0, (AX)
 	VADDPD  32(AX), Y1, Y1
-	VMOVUPD Y1, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y2, Y2
-	VMOVUPD Y2, (AX)
 	VADDPD  32(AX), Y3, Y3
-	VMOVUPD Y3, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y4, Y4
-	VMOVUPD Y4, (AX)
 	VADDPD  32(AX), Y5, Y5
-	VMOVUPD Y5, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y6, Y6
-	VMOVUPD Y6, (AX)
 	VADDPD  32(AX), Y7, Y7
-	VMOVUPD Y7, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y8, Y8
-	VMOVUPD Y8, (AX)
 	VADDPD  32(AX), Y9, Y9
-	VMOVUPD Y9, 32(AX)
 	ADDQ    DI, AX
 	VADDPD  (AX), Y10, Y10
-	VMOVUPD Y10, (AX)
 	VADDPD  32(AX), Y11, Y11
+	MOVQ    SI, AX
+	VMOVUPD Y0, (AX)
+	VMOVUPD Y1, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y2, (AX)
+	VMOVUPD Y3, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y4, (AX)
+	VMOVUPD Y5, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y6, (AX)
+	VMOVUPD Y7, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y8, (AX)
+	VMOVUPD Y9, 32(AX)
+	ADDQ    DI, AX
+	VMOVUPD Y10, (AX)
 	VMOVUPD Y11, 32(AX)
 	VZEROUPPER
 	RET
@@ -3504,6 +3666,57 @@ sum:
 	VZEROUPPER
 	RET
 
+// func copyRows64AVX2(dst *byte, src *byte, distance int, k int)
+// Requires: AVX
+TEXT ·copyRows64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ distance+16(FP), DX
+	MOVQ k+24(FP), BX
+	LEAQ (DX)(DX*2), SI
+	SUBQ $+4, BX
+	JL   rest
+
+many:
+	VMOVUPS (CX), Y0
+	VMOVUPS 32(CX), Y1
+	VMOVUPS (CX)(DX*1), Y2
+	VMOVUPS 32(CX)(DX*1), Y3
+	VMOVUPS (CX)(DX*2), Y4
+	VMOVUPS 32(CX)(DX*2), Y5
+	VMOVUPS (CX)(SI*1), Y6
+	VMOVUPS 32(CX)(SI*1), Y7
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, 192(AX)
+	VMOVUPS Y7, 224(AX)
+	ADDQ    $+256, AX
+	LEAQ    (CX)(DX*4), CX
+	SUBQ    $+4, BX
+	JGE     many
+
+rest:
+	ADDQ $+3, BX
+	JL   done
+
+few:
+	VMOVUPS (CX), Y0
+	VMOVUPS 32(CX), Y1
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	ADDQ    $+64, AX
+	ADDQ    DX, CX
+	SUBQ    $+1, BX
+	JGE     few
+
+done:
+	VZEROUPPER
+	RET
+
 // func transpose8F32AVX2(dst *float32, ldd int, src *float32, rows *[16]int, k int)
 // Requires: AVX
 TEXT ·transpose8F32AVX2(SB), NOSPLIT, $0-40
@@ -3649,23 +3862,23 @@ many:
 	VINSERTF128 $0x01, 48(DX)(DI*8), Y7, Y7
 	VUNPCKLPD   Y1, Y0, Y8
 	VUNPCKHPD   Y1, Y0, Y9
-	VMOVUPD     Y8, (AX)
-	VMOVUPD     Y9, (AX)(CX*1)
+	VMOVUPS     Y8, (AX)
+	VMOVUPS     Y9, (AX)(CX*1)
 	LEAQ        (AX)(CX*2), AX
 	VUNPCKLPD   Y3, Y2, Y8
 	VUNPCKHPD   Y3, Y2, Y9
-	VMOVUPD     Y8, (AX)
-	VMOVUPD     Y9, (AX)(CX*1)
+	VMOVUPS     Y8, (AX)
+	VMOVUPS     Y9, (AX)(CX*1)
 	LEAQ        (AX)(CX*2), AX
 	VUNPCKLPD   Y5, Y4, Y8
 	VUNPCKHPD   Y5, Y4, Y9
-	VMOVUPD     Y8, (AX)
-	VMOVUPD     Y9, (AX)(CX*1)
+	VMOVUPS     Y8, (AX)
+	VMOVUPS     Y9, (AX)(CX*1)
 	LEAQ        (AX)(CX*2), AX
 	VUNPCKLPD   Y7, Y6, Y8
 	VUNPCKHPD   Y7, Y6, Y9
-	VMOVUPD     Y8, (AX)
-	VMOVUPD     Y9, (AX)(CX*1)
+	VMOVUPS     Y8, (AX)
+	VMOVUPS     Y9, (AX)(CX*1)
 	LEAQ        (AX)(CX*2), AX
 	ADDQ        $+64, DX
 	SUBQ        $+8, SI
@@ -3686,14 +3899,73 @@ few:
 	VINSERTF128 $0x01, (DX)(DI*8), Y11, Y11
 	VUNPCKLPD   Y11, Y10, Y0
 	VUNPCKHPD   Y11, Y10, Y1
-	VMOVUPD     Y0, (AX)
-	VMOVUPD     Y1, (AX)(CX*1)
+	VMOVUPS     Y0, (AX)
+	VMOVUPS     Y1, (AX)(CX*1)
 	LEAQ        (AX)(CX*2), AX
 	ADDQ        $+16, DX
 	SUBQ        $+2, SI
 	JGE         few
 
 done:
+	VZEROUPPER
+	RET
+
+// func streamCopyRows64AVX2(dst *byte, src *byte, distance int, k int)
+// Requires: AVX, MMX+
+TEXT ·streamCopyRows64AVX2(SB), NOSPLIT, $0-32
+	MOVQ   dst+0(FP), AX
+	MOVQ   src+8(FP), CX
+	MOVQ   distance+16(FP), DX
+	MOVQ   k+24(FP), BX
+	LEAQ   (DX)(DX*2), SI
+	IMUL3Q $+32, DX, DI
+	ADDQ   CX, DI
+	SUBQ   $+4, BX
+	JL     rest
+
+many:
+	PREFETCHT1 (DI)
+	VMOVUPS    (CX), Y0
+	VMOVUPS    32(CX), Y1
+	PREFETCHT1 (DI)(DX*1)
+	VMOVUPS    (CX)(DX*1), Y2
+	VMOVUPS    32(CX)(DX*1), Y3
+	PREFETCHT1 (DI)(DX*2)
+	VMOVUPS    (CX)(DX*2), Y4
+	VMOVUPS    32(CX)(DX*2), Y5
+	PREFETCHT1 (DI)(SI*1)
+	VMOVUPS    (CX)(SI*1), Y6
+	VMOVUPS    32(CX)(SI*1), Y7
+	VMOVNTPS   Y0, (AX)
+	VMOVNTPS   Y1, 32(AX)
+	VMOVNTPS   Y2, 64(AX)
+	VMOVNTPS   Y3, 96(AX)
+	VMOVNTPS   Y4, 128(AX)
+	VMOVNTPS   Y5, 160(AX)
+	VMOVNTPS   Y6, 192(AX)
+	VMOVNTPS   Y7, 224(AX)
+	ADDQ       $+256, AX
+	LEAQ       (CX)(DX*4), CX
+	LEAQ       (DI)(DX*4), DI
+	SUBQ       $+4, BX
+	JGE        many
+
+rest:
+	ADDQ $+3, BX
+	JL   done
+
+few:
+	VMOVUPS  (CX), Y0
+	VMOVUPS  32(CX), Y1
+	VMOVNTPS Y0, (AX)
+	VMOVNTPS Y1, 32(AX)
+	ADDQ     $+64, AX
+	ADDQ     DX, CX
+	SUBQ     $+1, BX
+	JGE      few
+
+done:
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -3730,57 +4002,6 @@ few:
 	VMOVUPS (CX), Y0
 	VMOVUPS Y0, (AX)
 	ADDQ    $+32, AX
-	ADDQ    DX, CX
-	SUBQ    $+1, BX
-	JGE     few
-
-done:
-	VZEROUPPER
-	RET
-
-// func copyRows64AVX2(dst *byte, src *byte, distance int, k int)
-// Requires: AVX
-TEXT ·copyRows64AVX2(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), AX
-	MOVQ src+8(FP), CX
-	MOVQ distance+16(FP), DX
-	MOVQ k+24(FP), BX
-	LEAQ (DX)(DX*2), SI
-	SUBQ $+4, BX
-	JL   rest
-
-many:
-	VMOVUPS (CX), Y0
-	VMOVUPS 32(CX), Y1
-	VMOVUPS (CX)(DX*1), Y2
-	VMOVUPS 32(CX)(DX*1), Y3
-	VMOVUPS (CX)(DX*2), Y4
-	VMOVUPS 32(CX)(DX*2), Y5
-	VMOVUPS (CX)(SI*1), Y6
-	VMOVUPS 32(CX)(SI*1), Y7
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, 192(AX)
-	VMOVUPS Y7, 224(AX)
-	ADDQ    $+256, AX
-	LEAQ    (CX)(DX*4), CX
-	SUBQ    $+4, BX
-	JGE     many
-
-rest:
-	ADDQ $+3, BX
-	JL   done
-
-few:
-	VMOVUPS (CX), Y0
-	VMOVUPS 32(CX), Y1
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	ADDQ    $+64, AX
 	ADDQ    DX, CX
 	SUBQ    $+1, BX
 	JGE     few
@@ -3833,9 +4054,10 @@ column:
 	MOVQ         c+48(FP), AX
 	MOVQ         ldc+56(FP), CX
 	SHLQ         $0x02, CX
-	VADDPS       (AX), Y0, Y0
+	MOVQ         AX, CX
+	VADDPS       (CX), Y0, Y0
+	VADDPS       32(CX), Y1, Y1
 	VMOVUPS      Y0, (AX)
-	VADDPS       32(AX), Y1, Y1
 	VMOVUPS      Y1, 32(AX)
 	VZEROUPPER
 	RET
@@ -3881,7 +4103,8 @@ column:
 	MOVQ         c+48(FP), AX
 	MOVQ         ldc+56(FP), CX
 	SHLQ         $0x02, CX
-	VADDPS       (AX), Y0, Y0
+	MOVQ         AX, CX
+	VADDPS       (CX), Y0, Y0
 	VMOVUPS      Y0, (AX)
 	VZEROUPPER
 	RET
@@ -3937,14 +4160,16 @@ column:
 	MOVQ         c+48(FP), AX
 	MOVQ         ldc+56(FP), CX
 	SHLQ         $0x02, CX
-	VADDPS       (AX), Y0, Y0
+	MOVQ         AX, DX
+	VADDPS       (DX), Y0, Y0
+	VADDPS       32(DX), Y1, Y1
+	ADDQ         CX, DX
+	VADDPS       (DX), Y2, Y2
+	VADDPS       32(DX), Y3, Y3
 	VMOVUPS      Y0, (AX)
-	VADDPS       32(AX), Y1, Y1
 	VMOVUPS      Y1, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y2, Y2
 	VMOVUPS      Y2, (AX)
-	VADDPS       32(AX), Y3, Y3
 	VMOVUPS      Y3, 32(AX)
 	VZEROUPPER
 	RET
@@ -3995,10 +4220,12 @@ column:
 	MOVQ         c+48(FP), AX
 	MOVQ         ldc+56(FP), CX
 	SHLQ         $0x02, CX
-	VADDPS       (AX), Y0, Y0
+	MOVQ         AX, DX
+	VADDPS       (DX), Y0, Y0
+	ADDQ         CX, DX
+	VADDPS       (DX), Y1, Y1
 	VMOVUPS      Y0, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y1, Y1
 	VMOVUPS      Y1, (AX)
 	VZEROUPPER
 	RET
@@ -4061,19 +4288,22 @@ column:
 	MOVQ         c+48(FP), AX
 	MOVQ         ldc+56(FP), CX
 	SHLQ         $0x02, CX
-	VADDPS       (AX), Y0, Y0
+	MOVQ         AX, DX
+	VADDPS       (DX), Y0, Y0
+	VADDPS       32(DX), Y1, Y1
+	ADDQ         CX, DX
+	VADDPS       (DX), Y2, Y2
+	VADDPS       32(DX), Y3, Y3
+	ADDQ         CX, DX
+	VADDPS       (DX), Y4, Y4
+	VADDPS       32(DX), Y5, Y5
 	VMOVUPS      Y0, (AX)
-	VADDPS       32(AX), Y1, Y1
 	VMOVUPS      Y1, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y2, Y2
 	VMOVUPS      Y2, (AX)
-	VADDPS       32(AX), Y3, Y3
 	VMOVUPS      Y3, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y4, Y4
 	VMOVUPS      Y4, (AX)
-	VADDPS       32(AX), Y5, Y5
 	VMOVUPS      Y5, 32(AX)
 	VZEROUPPER
 	RET
@@ -4129,13 +4359,16 @@ column:
 	MOVQ         c+48(FP), AX
 	MOVQ         ldc+56(FP), CX
 	SHLQ         $0x02, CX
-	VADDPS       (AX), Y0, Y0
+	MOVQ         AX, DX
+	VADDPS       (DX), Y0, Y0
+	ADDQ         CX, DX
+	VADDPS       (DX), Y1, Y1
+	ADDQ         CX, DX
+	VADDPS       (DX), Y2, Y2
 	VMOVUPS      Y0, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y1, Y1
 	VMOVUPS      Y1, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y2, Y2
 	VMOVUPS      Y2, (AX)
 	VZEROUPPER
 	RET
@@ -4205,24 +4438,28 @@ column:
 	MOVQ         c+48(FP), AX
 	MOVQ         ldc+56(FP), CX
 	SHLQ         $0x02, CX
-	VADDPS       (AX), Y0, Y0
+	MOVQ         AX, DX
+	VADDPS       (DX), Y0, Y0
+	VADDPS       32(DX), Y1, Y1
+	ADDQ         CX, DX
+	VADDPS       (DX), Y2, Y2
+	VADDPS       32(DX), Y3, Y3
+	ADDQ         CX, DX
+	VADDPS       (DX), Y4, Y4
+	VADDPS       32(DX), Y5, Y5
+	ADDQ         CX, DX
+	VADDPS       (DX), Y6, Y6
+	VADDPS       32(DX), Y7, Y7
 	VMOVUPS      Y0, (AX)
-	VADDPS       32(AX), Y1, Y1
 	VMOVUPS      Y1, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y2, Y2
 	VMOVUPS      Y2, (AX)
-	VADDPS       32(AX), Y3, Y3
 	VMOVUPS      Y3, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y4, Y4
 	VMOVUPS      Y4, (AX)
-	VADDPS       32(AX), Y5, Y5
 	VMOVUPS      Y5, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y6, Y6
 	VMOVUPS      Y6, (AX)
-	VADDPS       32(AX), Y7, Y7
 	VMOVUPS      Y7, 32(AX)
 	VZEROUPPER
 	RET
@@ -4283,16 +4520,20 @@ column:
 	MOVQ         c+48(FP), AX
 	MOVQ         ldc+56(FP), CX
 	SHLQ         $0x02, CX
-	VADDPS       (AX), Y0, Y0
+	MOVQ         AX, DX
+	VADDPS       (DX), Y0, Y0
+	ADDQ         CX, DX
+	VADDPS       (DX), Y1, Y1
+	ADDQ         CX, DX
+	VADDPS       (DX), Y2, Y2
+	ADDQ         CX, DX
+	VADDPS       (DX), Y3, Y3
 	VMOVUPS      Y0, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y1, Y1
 	VMOVUPS      Y1, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y2, Y2
 	VMOVUPS      Y2, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y3, Y3
 	VMOVUPS      Y3, (AX)
 	VZEROUPPER
 	RET
@@ -4369,29 +4610,34 @@ column:
 	MOVQ         c+48(FP), AX
 	MOVQ         ldc+56(FP), CX
 	SHLQ         $0x02, CX
-	VADDPS       (AX), Y0, Y0
+	MOVQ         AX, DX
+	VADDPS       (DX), Y0, Y0
+	VADDPS       32(DX), Y1, Y1
+	ADDQ         CX, DX
+	VADDPS       (DX), Y2, Y2
+	VADDPS       32(DX), Y3, Y3
+	ADDQ         CX, DX
+	VADDPS       (DX), Y4, Y4
+	VADDPS       32(DX), Y5, Y5
+	ADDQ         CX, DX
+	VADDPS       (DX), Y6, Y6
+	VADDPS       32(DX), Y7, Y7
+	ADDQ         CX, DX
+	VADDPS       (DX), Y8, Y8
+	VADDPS       32(DX), Y9, Y9
 	VMOVUPS      Y0, (AX)
-	VADDPS       32(AX), Y1, Y1
 	VMOVUPS      Y1, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y2, Y2
 	VMOVUPS      Y2, (AX)
-	VADDPS       32(AX), Y3, Y3
 	VMOVUPS      Y3, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y4, Y4
 	VMOVUPS      Y4, (AX)
-	VADDPS       32(AX), Y5, Y5
 	VMOVUPS      Y5, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y6, Y6
 	VMOVUPS      Y6, (AX)
-	VADDPS       32(AX), Y7, Y7
 	VMOVUPS      Y7, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y8, Y8
 	VMOVUPS      Y8, (AX)
-	VADDPS       32(AX), Y9, Y9
 	VMOVUPS      Y9, 32(AX)
 	VZEROUPPER
 	RET
@@ -4457,19 +4703,24 @@ column:
 	MOVQ         c+48(FP), AX
 	MOVQ         ldc+56(FP), CX
 	SHLQ         $0x02, CX
-	VADDPS       (AX), Y0, Y0
+	MOVQ         AX, DX
+	VADDPS       (DX), Y0, Y0
+	ADDQ         CX, DX
+	VADDPS       (DX), Y1, Y1
+	ADDQ         CX, DX
+	VADDPS       (DX), Y2, Y2
+	ADDQ         CX, DX
+	VADDPS       (DX), Y3, Y3
+	ADDQ         CX, DX
+	VADDPS       (DX), Y4, Y4
 	VMOVUPS      Y0, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y1, Y1
 	VMOVUPS      Y1, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y2, Y2
 	VMOVUPS      Y2, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y3, Y3
 	VMOVUPS      Y3, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y4, Y4
 	VMOVUPS      Y4, (AX)
 	VZEROUPPER
 	RET
@@ -4553,34 +4804,40 @@ column:
 	MOVQ         c+48(FP), AX
 	MOVQ         ldc+56(FP), CX
 	SHLQ         $0x02, CX
-	VADDPS       (AX), Y0, Y0
+	MOVQ         AX, DX
+	VADDPS       (DX), Y0, Y0
+	VADDPS       32(DX), Y1, Y1
+	ADDQ         CX, DX
+	VADDPS       (DX), Y2, Y2
+	VADDPS       32(DX), Y3, Y3
+	ADDQ         CX, DX
+	VADDPS       (DX), Y4, Y4
+	VADDPS       32(DX), Y5, Y5
+	ADDQ         CX, DX
+	VADDPS       (DX), Y6, Y6
+	VADDPS       32(DX), Y7, Y7
+	ADDQ         CX, DX
+	VADDPS       (DX), Y8, Y8
+	VADDPS       32(DX), Y9, Y9
+	ADDQ         CX, DX
+	VADDPS       (DX), Y10, Y10
+	VADDPS       32(DX), Y11, Y11
 	VMOVUPS      Y0, (AX)
-	VADDPS       32(AX), Y1, Y1
 	VMOVUPS      Y1, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y2, Y2
 	VMOVUPS      Y2, (AX)
-	VADDPS       32(AX), Y3, Y3
 	VMOVUPS      Y3, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y4, Y4
 	VMOVUPS      Y4, (AX)
-	VADDPS       32(AX), Y5, Y5
 	VMOVUPS      Y5, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y6, Y6
 	VMOVUPS      Y6, (AX)
-	VADDPS       32(AX), Y7, Y7
 	VMOVUPS      Y7, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y8, Y8
 	VMOVUPS      Y8, (AX)
-	VADDPS       32(AX), Y9, Y9
 	VMOVUPS      Y9, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y10, Y10
 	VMOVUPS      Y10, (AX)
-	VADDPS       32(AX), Y11, Y11
 	VMOVUPS      Y11, 32(AX)
 	VZEROUPPER
 	RET
@@ -4651,22 +4908,28 @@ column:
 	MOVQ         c+48(FP), AX
 	MOVQ         ldc+56(FP), CX
 	SHLQ         $0x02, CX
-	VADDPS       (AX), Y0, Y0
+	MOVQ         AX, DX
+	VADDPS       (DX), Y0, Y0
+	ADDQ         CX, DX
+	VADDPS       (DX), Y1, Y1
+	ADDQ         CX, DX
+	VADDPS       (DX), Y2, Y2
+	ADDQ         CX, DX
+	VADDPS       (DX), Y3, Y3
+	ADDQ         CX, DX
+	VADDPS       (DX), Y4, Y4
+	ADDQ         CX, DX
+	VADDPS       (DX), Y5, Y5
 	VMOVUPS      Y0, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y1, Y1
 	VMOVUPS      Y1, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y2, Y2
 	VMOVUPS      Y2, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y3, Y3
 	VMOVUPS      Y3, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y4, Y4
 	VMOVUPS      Y4, (AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y5, Y5
 	VMOVUPS      Y5, (AX)
 	VZEROUPPER
 	RET
@@ -5809,9 +6072,10 @@ next:
 	MOVQ    accumulate+72(FP), CX
 	TESTQ   CX, CX
 	JEQ     put
-	VADDPS  (AX), Y0, Y0
+	MOVQ    AX, CX
+	VADDPS  (CX), Y0, Y0
+	VADDPS  32(CX), Y1, Y1
 	VMOVUPS Y0, (AX)
-	VADDPS  32(AX), Y1, Y1
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
 	RET
@@ -5918,14 +6182,16 @@ next:
 	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
-	VADDPS  (AX), Y0, Y0
+	MOVQ    AX, DX
+	VADDPS  (DX), Y0, Y0
+	VADDPS  32(DX), Y1, Y1
+	ADDQ    CX, DX
+	VADDPS  (DX), Y2, Y2
+	VADDPS  32(DX), Y3, Y3
 	VMOVUPS Y0, (AX)
-	VADDPS  32(AX), Y1, Y1
 	VMOVUPS Y1, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y2, Y2
 	VMOVUPS Y2, (AX)
-	VADDPS  32(AX), Y3, Y3
 	VMOVUPS Y3, 32(AX)
 	VZEROUPPER
 	RET
@@ -6052,19 +6318,22 @@ next:
 	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
-	VADDPS  (AX), Y0, Y0
+	MOVQ    AX, DX
+	VADDPS  (DX), Y0, Y0
+	VADDPS  32(DX), Y1, Y1
+	ADDQ    CX, DX
+	VADDPS  (DX), Y2, Y2
+	VADDPS  32(DX), Y3, Y3
+	ADDQ    CX, DX
+	VADDPS  (DX), Y4, Y4
+	VADDPS  32(DX), Y5, Y5
 	VMOVUPS Y0, (AX)
-	VADDPS  32(AX), Y1, Y1
 	VMOVUPS Y1, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y2, Y2
 	VMOVUPS Y2, (AX)
-	VADDPS  32(AX), Y3, Y3
 	VMOVUPS Y3, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y4, Y4
 	VMOVUPS Y4, (AX)
-	VADDPS  32(AX), Y5, Y5
 	VMOVUPS Y5, 32(AX)
 	VZEROUPPER
 	RET
@@ -6211,24 +6480,28 @@ next:
 	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
-	VADDPS  (AX), Y0, Y0
+	MOVQ    AX, DX
+	VADDPS  (DX), Y0, Y0
+	VADDPS  32(DX), Y1, Y1
+	ADDQ    CX, DX
+	VADDPS  (DX), Y2, Y2
+	VADDPS  32(DX), Y3, Y3
+	ADDQ    CX, DX
+	VADDPS  (DX), Y4, Y4
+	VADDPS  32(DX), Y5, Y5
+	ADDQ    CX, DX
+	VADDPS  (DX), Y6, Y6
+	VADDPS  32(DX), Y7, Y7
 	VMOVUPS Y0, (AX)
-	VADDPS  32(AX), Y1, Y1
 	VMOVUPS Y1, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y2, Y2
 	VMOVUPS Y2, (AX)
-	VADDPS  32(AX), Y3, Y3
 	VMOVUPS Y3, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y4, Y4
 	VMOVUPS Y4, (AX)
-	VADDPS  32(AX), Y5, Y5
 	VMOVUPS Y5, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y6, Y6
 	VMOVUPS Y6, (AX)
-	VADDPS  32(AX), Y7, Y7
 	VMOVUPS Y7, 32(AX)
 	VZEROUPPER
 	RET
@@ -6395,29 +6668,34 @@ next:
 	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
-	VADDPS  (AX), Y0, Y0
+	MOVQ    AX, DX
+	VADDPS  (DX), Y0, Y0
+	VADDPS  32(DX), Y1, Y1
+	ADDQ    CX, DX
+	VADDPS  (DX), Y2, Y2
+	VADDPS  32(DX), Y3, Y3
+	ADDQ    CX, DX
+	VADDPS  (DX), Y4, Y4
+	VADDPS  32(DX), Y5, Y5
+	ADDQ    CX, DX
+	VADDPS  (DX), Y6, Y6
+	VADDPS  32(DX), Y7, Y7
+	ADDQ    CX, DX
+	VADDPS  (DX), Y8, Y8
+	VADDPS  32(DX), Y9, Y9
 	VMOVUPS Y0, (AX)
-	VADDPS  32(AX), Y1, Y1
 	VMOVUPS Y1, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y2, Y2
 	VMOVUPS Y2, (AX)
-	VADDPS  32(AX), Y3, Y3
 	VMOVUPS Y3, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y4, Y4
 	VMOVUPS Y4, (AX)
-	VADDPS  32(AX), Y5, Y5
 	VMOVUPS Y5, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y6, Y6
 	VMOVUPS Y6, (AX)
-	VADDPS  32(AX), Y7, Y7
 	VMOVUPS Y7, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y8, Y8
 	VMOVUPS Y8, (AX)
-	VADDPS  32(AX), Y9, Y9
 	VMOVUPS Y9, 32(AX)
 	VZEROUPPER
 	RET
@@ -6604,34 +6882,40 @@ next:
 	MOVQ    accumulate+72(FP), DX
 	TESTQ   DX, DX
 	JEQ     put
-	VADDPS  (AX), Y0, Y0
+	MOVQ    AX, DX
+	VADDPS  (DX), Y0, Y0
+	VADDPS  32(DX), Y1, Y1
+	ADDQ    CX, DX
+	VADDPS  (DX), Y2, Y2
+	VADDPS  32(DX), Y3, Y3
+	ADDQ    CX, DX
+	VADDPS  (DX), Y4, Y4
+	VADDPS  32(DX), Y5, Y5
+	ADDQ    CX, DX
+	VADDPS  (DX), Y6, Y6
+	VADDPS  32(DX), Y7, Y7
+	ADDQ    CX, DX
+	VADDPS  (DX), Y8, Y8
+	VADDPS  32(DX), Y9, Y9
+	ADDQ    CX, DX
+	VADDPS  (DX), Y10, Y10
+	VADDPS  32(DX), Y11, Y11
 	VMOVUPS Y0, (AX)
-	VADDPS  32(AX), Y1, Y1
 	VMOVUPS Y1, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y2, Y2
 	VMOVUPS Y2, (AX)
-	VADDPS  32(AX), Y3, Y3
 	VMOVUPS Y3, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y4, Y4
 	VMOVUPS Y4, (AX)
-	VADDPS  32(AX), Y5, Y5
 	VMOVUPS Y5, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y6, Y6
 	VMOVUPS Y6, (AX)
-	VADDPS  32(AX), Y7, Y7
 	VMOVUPS Y7, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y8, Y8
 	VMOVUPS Y8, (AX)
-	VADDPS  32(AX), Y9, Y9
 	VMOVUPS Y9, 32(AX)
 	ADDQ    CX, AX
-	VADDPS  (AX), Y10, Y10
 	VMOVUPS Y10, (AX)
-	VADDPS  32(AX), Y11, Y11
 	VMOVUPS Y11, 32(AX)
 	VZEROUPPER
 	RET

@@ -340,6 +340,12 @@ func dots4x1F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *flo
 //go:noescape
 func dots4x4F64AVX512(k int, a *float64, lda int, b *float64, ldb int, next *float64, out *float64)
 
+// copyRows128AVX512 copies k rows of 128 bytes: from src, with distance bytes between their
+// beginnings, to dst, without gaps.
+//
+//go:noescape
+func copyRows128AVX512(dst *byte, src *byte, distance int, k int)
+
 // transpose16F32AVX512 computes dst[p*ldd+r] = src[rows[r]+p] for r < 16 and p < k, where k is a
 // multiple of 4.
 //
@@ -352,17 +358,29 @@ func transpose16F32AVX512(dst *float32, ldd int, src *float32, rows *[16]int, k 
 //go:noescape
 func transpose8F64AVX512(dst *float64, ldd int, src *float64, rows *[16]int, k int)
 
+// streamCopyRows128AVX512 copies k rows of 128 bytes: from src, with distance bytes between their
+// beginnings, to dst, without gaps. Its stores bypass the caches.
+//
+//go:noescape
+func streamCopyRows128AVX512(dst *byte, src *byte, distance int, k int)
+
+// streamTranspose16F32AVX512 computes dst[p*ldd+r] = src[rows[r]+p] for r < 16 and p < k, where k
+// is a multiple of 4. Its stores bypass the caches.
+//
+//go:noescape
+func streamTranspose16F32AVX512(dst *float32, ldd int, src *float32, rows *[16]int, k int)
+
+// streamTranspose8F64AVX512 computes dst[p*ldd+r] = src[rows[r]+p] for r < 8 and p < k, where k is
+// a multiple of 2. Its stores bypass the caches.
+//
+//go:noescape
+func streamTranspose8F64AVX512(dst *float64, ldd int, src *float64, rows *[16]int, k int)
+
 // copyRows64AVX512 copies k rows of 64 bytes: from src, with distance bytes between their
 // beginnings, to dst, without gaps.
 //
 //go:noescape
 func copyRows64AVX512(dst *byte, src *byte, distance int, k int)
-
-// copyRows128AVX512 copies k rows of 128 bytes: from src, with distance bytes between their
-// beginnings, to dst, without gaps.
-//
-//go:noescape
-func copyRows128AVX512(dst *byte, src *byte, distance int, k int)
 
 // window1AVX512 adds to c[r*ldc+j], for r < 1 and j < 32, the sum over i < n and q < cols of
 // a[rows[r]+lines[i]+q] * b[(i*cols+q)*32+j],

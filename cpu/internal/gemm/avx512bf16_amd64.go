@@ -172,12 +172,6 @@ func dots4x1AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, next *uint
 //go:noescape
 func dots4x4AVX512BF16(k int, a *uint16, lda int, b *uint16, ldb int, next *uint16, out *float32)
 
-// transpose16AVX512BF16 computes dst[(p*ldd+r)*2+i] = src[rows[r]+2*p+i] for i < 2, for r < 16 and
-// p < k, where k is a multiple of 4.
-//
-//go:noescape
-func transpose16AVX512BF16(dst *uint16, ldd int, src *uint16, rows *[16]int, k int)
-
 // interleave16AVX512BF16 computes dst[p*32+2*r] = src[2*p*ks+r] and dst[p*32+2*r+1] =
 // src[(2*p+1)*ks+r] for r < w and p < k,
 // and puts zeros there for r from w to 15.
@@ -185,9 +179,28 @@ func transpose16AVX512BF16(dst *uint16, ldd int, src *uint16, rows *[16]int, k i
 //go:noescape
 func interleave16AVX512BF16(dst *uint16, src *uint16, ks int, w int, k int)
 
+// transpose16AVX512BF16 computes dst[(p*ldd+r)*2+i] = src[rows[r]+2*p+i] for i < 2, for r < 16 and
+// p < k, where k is a multiple of 4.
+//
+//go:noescape
+func transpose16AVX512BF16(dst *uint16, ldd int, src *uint16, rows *[16]int, k int)
+
 // interleave32AVX512BF16 computes dst[p*64+2*r] = src[2*p*ks+r] and dst[p*64+2*r+1] =
 // src[(2*p+1)*ks+r] for r < w and p < k,
 // and puts zeros there for r from w to 31.
 //
 //go:noescape
 func interleave32AVX512BF16(dst *uint16, src *uint16, ks int, w int, k int)
+
+// streamTranspose16AVX512BF16 computes dst[(p*ldd+r)*2+i] = src[rows[r]+2*p+i] for i < 2, for r <
+// 16 and p < k, where k is a multiple of 4. Its stores bypass the caches.
+//
+//go:noescape
+func streamTranspose16AVX512BF16(dst *uint16, ldd int, src *uint16, rows *[16]int, k int)
+
+// streamInterleave32AVX512BF16 computes dst[p*64+2*r] = src[2*p*ks+r] and dst[p*64+2*r+1] =
+// src[(2*p+1)*ks+r] for r < w and p < k,
+// and puts zeros there for r from w to 31. Its stores bypass the caches.
+//
+//go:noescape
+func streamInterleave32AVX512BF16(dst *uint16, src *uint16, ks int, w int, k int)

@@ -12,13 +12,15 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// team is a Parallel with one goroutine for each processor.
+// team is a Parallel with one goroutine for each processor. The caller takes the tasks from the
+// front, and the others take them from the back, as the workers of package cpu do.
 type team struct {
-	wake chan struct{}
-	wg   sync.WaitGroup
-	next atomic.Int64
-	n    int
-	f    func(int)
+	wake  chan struct{}
+	wg    sync.WaitGroup
+	front atomic.Int64
+	back  atomic.Int64
+	left  atomic.Int64 // number of tasks that nobody has reserved
+	f     func(int)
 }
 
 func newTeam() *team {
@@ -26,7 +28,7 @@ func newTeam() *team {
 	for range runtime.GOMAXPROCS(0) - 1 {
 		go func() {
 			for range t.wake {
-				t.work()
+				t.work(true)
 				t.wg.Done()
 			}
 		}()
@@ -34,25 +36,37 @@ func newTeam() *team {
 	return t
 }
 
-func (t *team) work() {
-	for {
-		i := int(t.next.Add(1)) - 1
-		if i >= t.n {
-			return
+func (t *team) work(back bool) {
+	for t.left.Add(-1) >= 0 {
+		if back {
+			t.f(int(t.back.Add(-1)))
+		} else {
+			t.f(int(t.front.Add(1) - 1))
 		}
-		t.f(i)
 	}
 }
 
 func (t *team) run(n int, f func(int)) {
-	t.n, t.f = n, f
-	t.next.Store(0)
+	t.f = f
+	t.front.Store(0)
+	t.back.Store(int64(n))
+	t.left.Store(int64(n))
 	for range min(n, runtime.GOMAXPROCS(0)) - 1 {
 		t.wg.Add(1)
 		t.wake <- struct{}{}
 	}
-	t.work()
+	t.work(false)
 	t.wg.Wait()
+}
+
+// filled returns a slice whose values are not all equal. Memory that was never written would be one
+// page of zeros, which always stays in the caches.
+func filled[E float32 | uint16](n int) []E {
+	s := make([]E, n)
+	for i := range s {
+		s[i] = E(i % 7)
+	}
+	return s
 }
 
 // peak returns how fast all processors together run the kernel on panels in the first-level cache,
@@ -98,7 +112,7 @@ func BenchmarkF32(b *testing.B) {
 		for _, v := range asm.Variants()[1:] {
 			b.Run(fmt.Sprintf("%s/%dx%dx%d/%s", c.name, c.m, c.n, c.k, v), func(b *testing.B) {
 				defer asm.Use(v)()
-				x, y, z := make([]float32, c.m*c.k), make([]float32, c.k*c.n), make([]float32, c.m*c.n)
+				x, y, z := filled[float32](c.m*c.k), filled[float32](c.k*c.n), make([]float32, c.m*c.n)
 				ars, acs, brs, bcs := c.k, 1, c.n, 1
 				if c.ta {
 					ars, acs = 1, c.m
@@ -155,8 +169,8 @@ func BenchmarkBF16(b *testing.B) {
 			if c.tb {
 				brs, bcs = 1, c.k
 			}
-			x, y, z := make([]float32, c.m*c.k), make([]float32, c.k*c.n), make([]float32, c.m*c.n)
-			v, w := make([]uint16, c.m*c.k), make([]uint16, c.k*c.n)
+			x, y, z := filled[float32](c.m*c.k), filled[float32](c.k*c.n), make([]float32, c.m*c.n)
+			v, w := filled[uint16](c.m*c.k), filled[uint16](c.k*c.n)
 			flops := 2 * c.m * c.n * c.k
 			repeat := max(1, 20_000_000/flops)
 			rate := func(f func()) float64 {

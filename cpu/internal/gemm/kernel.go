@@ -36,6 +36,8 @@ type kernel[E factor, T float] struct {
 	// may be nil.
 	copyRows []func(dst, src *byte, distance, k int)
 	vector   int // size of a vector in bytes
+	// streaming packs as this kernel does, but by stores that bypass the caches. It may be nil.
+	streaming *kernel[E, T]
 	// dots[h] computes the dot products of h rows with dotWidth columns, and dots1[h] those of h
 	// rows with one column. The lists may be nil.
 	dots, dots1 []dotKernel[E, T]

@@ -5,6 +5,8 @@ package gemm
 var kernels32 map[string]*kernel32
 var kernels64 map[string]*kernel64
 
+var streams bool // this processor has no streaming stores
+
 func activeBF16() *kernelBF16 { return nil }
 
 // hasTiles reports whether this process may use the tiles of AMX.

@@ -45,8 +45,15 @@ type job[E factor, T float] struct {
 	byRows bool
 	// If fused is true, each tile task packs the blocks of B that it uses. This is for few rows:
 	// only one task then uses each block, so no block is packed twice.
-	fused      bool
-	bufA, bufB []E
+	fused bool
+	// If stripes is true, each tile task computes all columns of some panels of A. A stripe of few
+	// panels would read each panel of B too often, so there must be many.
+	stripes      bool
+	starts       []int         // first panel of A of each stripe, and the number of panels
+	backs        []int         // temporary memory of divide
+	packerB      *kernel[E, T] // the kernel that packs panels of B
+	bufA, bufB   []E
+	heldA, heldB *held // the memory of bufA and bufB, if it is large
 	// memory of the group's sums; startTile says when a task uses memory of its own
 	to target[T]
 	// memory of the sums, if results are rounded and there are several groups of k
@@ -150,23 +157,27 @@ const (
 	// Largest number of panels of A, and of B, in a tile task. One block of k of all these panels
 	// stays in the second-level cache. With AVX-512 such a task computes 168×256 elements of C.
 	tilePanelsA, tilePanelsB = 12, 8
-	// The same for panels of A if the kernels prefetch and there are at least manyTasks tasks. The
-	// calls of such a task have time to prefetch all panels of B.
-	tallPanelsA, manyTasks = 16, 64
 	// number of tile tasks that a product should have, if the tiles stay large enough
 	minTasks = 8
 	tileWork = 1 << 19 // least number of multiplications in a tile task
 	// A matrix B of up to this number of elements stays in the second-level cache. A task may then
 	// use all of it for each panel of A.
 	placeLimit = 1 << 16
-	rowsWork   = 1 << 18 // number of multiplications that a task of rows should have
-	pairsWork  = 1 << 22 // least number of multiplications for tasks of rows, if panels hold pairs
+	// A stripe takes 1/perWorker of the panels that are left for each worker. The first one must
+	// have at least leastStripe panels.
+	perWorker, leastStripe = 3, 4
+	rowsWork               = 1 << 18 // number of multiplications that a task of rows should have
+	pairsWork              = 1 << 22 // least number of multiplications for tasks of rows, if panels hold pairs
 	// The panels of pairs in a task are packed together if A has at most togetherRows rows, and B
 	// is large with contiguous rows. A task packs packRows elements of k at a time. It thus reads a
 	// long part of each row of B, which the processor prefetches. Panels of float32 gain nothing.
 	// packRows is a multiple of the step of tiles.
 	togetherRows, packRows = 32, 32
 )
+
+// streamBytes is the least size of the packed panels of B for streaming stores. Smaller ones stay
+// in the second-level caches.
+var streamBytes = 2 << 20
 
 // run packs and multiplies the current group of m and n, for up to kg elements of k from k0 on. If
 // packsA is false, A is already packed.
@@ -175,12 +186,19 @@ func (j *job[E, T]) run(par Parallel, k0, kg int, packsA bool) {
 	j.k0, j.kg = k0, min(kg, j.k-k0)
 	j.add = j.accumulate || k0 > 0
 	j.panelsA, j.panelsB = ceil(j.mg, kern.height), ceil(j.ng, kern.width)
-	j.bufA = aligned(j.bufA, j.panelsA*kern.even(j.kg)*kern.stride)
+	j.stripes = !j.byRows && !j.fused && enoughForStripes(j.panelsA)
+	j.packerB = kern
+	if streams && j.stripes && kern.streaming != nil && j.panelsB*kern.width*j.kg*int(unsafe.Sizeof(*new(E))) >= streamBytes {
+		j.packerB = kern.streaming
+	}
+	if !j.stripes {
+		j.bufA = j.large(&j.heldA, j.bufA, j.panelsA*kern.even(j.kg)*kern.stride)
+	}
 	switch {
 	case j.inPlace:
-		j.bufB = aligned(j.bufB, j.kg*kern.width)
+		j.bufB = j.large(&j.heldB, j.bufB, j.kg*kern.width)
 	case !j.fused:
-		j.bufB = aligned(j.bufB, j.panelsB*kern.even(j.kg)*kern.width)
+		j.bufB = j.large(&j.heldB, j.bufB, j.panelsB*kern.even(j.kg)*kern.width)
 	}
 	j.perPackA = max(1, packWork/(j.kg*kern.stride))
 	j.perPackB = max(1, packWork/(j.kg*kern.width))
@@ -201,14 +219,17 @@ func (j *job[E, T]) run(par Parallel, k0, kg int, packsA bool) {
 		return
 	}
 	packTasks := j.packTasksB
-	if packsA {
+	if packsA && !j.stripes {
 		packTasks += ceil(j.panelsA, j.perPackA)
 	}
 	par(packTasks, j.packFn)
 
 	j.tileA, j.tileB = min(tilePanelsA, j.panelsA), min(tilePanelsB, j.panelsB)
-	if kern.shares > 0 && ceil(j.panelsA, tallPanelsA)*ceil(j.panelsB, j.tileB) >= manyTasks {
-		j.tileA = tallPanelsA
+	if j.stripes {
+		j.tileB = ceil(j.panelsB, ceil(j.panelsB, tilePanelsB)) // about equal
+		j.divide()
+		par(len(j.starts)-1, j.tileFn)
+		return
 	}
 	for ceil(j.panelsA, j.tileA)*ceil(j.panelsB, j.tileB) < minTasks && (j.tileA > 1 || j.tileB > 1) &&
 		j.tileA*kern.height*j.tileB*kern.width*j.kg > tileWork {
@@ -268,16 +289,17 @@ func (j *job[E, T]) pack(i int) {
 	i -= j.packTasksB
 	for p := i * j.perPackA; p < min((i+1)*j.perPackA, j.panelsA); p++ {
 		for k0 := 0; k0 < j.kg; k0 += j.block {
-			j.packA(p, k0, min(j.block, j.kg-k0))
+			kc := min(j.block, j.kg-k0)
+			j.packA(j.blockA(p, k0, kc), p, k0, kc)
 		}
 	}
 }
 
-// packA packs one block of one panel of A.
-func (j *job[E, T]) packA(p, k0, kc int) {
+// packA packs one block of panel p of A to dst.
+func (j *job[E, T]) packA(dst []E, p, k0, kc int) {
 	row, h := j.rowsOf(p)
 	src := j.a.data[(j.m0+row)*j.a.rs+(j.k0+k0)*j.a.cs:]
-	j.kern.pack(j.blockA(p, k0, kc), j.kern.stride, src, j.a.rs, j.a.cs, h, kc)
+	j.kern.pack(dst, j.kern.stride, src, j.a.rs, j.a.cs, h, kc)
 }
 
 // packB packs one block of one panel of B.
@@ -285,14 +307,15 @@ func (j *job[E, T]) packB(dst []E, p, k0, kc int) {
 	width := j.kern.width
 	col := p * width
 	src := j.b.data[(j.k0+k0)*j.b.rs+(j.n0+col)*j.b.cs:]
-	j.kern.pack(dst, width, src, j.b.cs, j.b.rs, min(width, j.ng-col), kc)
+	j.packerB.pack(dst, width, src, j.b.cs, j.b.rs, min(width, j.ng-col), kc)
 }
 
 // local is the temporary memory of one tile task.
 type local[E factor, T float] struct {
-	tile  [512]T // a tile of C that the kernel cannot store to C directly
-	panel []E    // one block of one panel of B
-	sums  []T    // sums of the task, if results are rounded and there is only one group of k
+	tile   [512]T // a tile of C that the kernel cannot store to C directly
+	stripe []E    // one block of the stripe's panels of A
+	panel  []E    // one block of one panel of B
+	sums   []T    // sums of the task, if results are rounded and there is only one group of k
 }
 
 // tile runs multiplication task i: it multiplies some panels of A with some panels of B, over all
@@ -310,7 +333,11 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	case j.fused || narrow:
 		l.panel = aligned(l.panel, apart)
 	}
-	to := j.startTile(l, at)
+	whole := at
+	if j.stripes {
+		whole.b1 = j.panelsB
+	}
+	to := j.startTile(l, whole)
 	for ; at.kc > 0; at = j.following(at) {
 		switch {
 		case j.fused:
@@ -321,7 +348,7 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 			j.multiplyAhead(l, &to, at)
 		}
 	}
-	j.finishTile(&to, at)
+	j.finishTile(&to, whole)
 }
 
 // startTile returns where the sums of a task are put. If they are rounded and there is only one
@@ -389,7 +416,7 @@ func (j *job[E, T]) multiplyRows(l *local[E, T], to *target[T], at area, narrow 
 	}
 	for pa := at.a0; pa < at.a1; pa++ {
 		if j.byRows {
-			j.packA(pa, at.k0, at.kc)
+			j.packA(j.blockA(pa, at.k0, at.kc), pa, at.k0, at.kc)
 		}
 		a := j.panelA(pa, at.k0, at.kc)
 		for pb := at.b0; pb < at.b1; pb++ {

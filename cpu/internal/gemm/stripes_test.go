@@ -1,0 +1,183 @@
+package gemm
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+)
+
+// withProcs calls f with the given number of processors.
+func withProcs(n int, f func()) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))
+	f()
+}
+
+// TestStripes compares products whose tasks are stripes with those whose tasks are tiles, bit for
+// bit. So many processors that no task is a stripe give the latter.
+func TestStripes(t *testing.T) {
+	for _, variant := range asm.Variants() {
+		t.Run(variant, func(t *testing.T) {
+			defer asm.Use(variant)()
+			shapes := [][3]int{{340, 70, 900}, {191, 300, 31}, {530, 290, 401}}
+			if variant != asm.Variants()[0] {
+				shapes = append(shapes, [3]int{400, 2100, 2100}, [3]int{4200, 40, 2049})
+			}
+			testStripes(t, F32, active32().height, shapes)
+			testStripes(t, F64, active64().height, shapes[:3])
+			if kern := activeBF16(); kern != nil {
+				withoutTiles = true
+				defer func() { withoutTiles = false }()
+				testStripes(t, roundedResult, kern.height, [][3]int{{340, 700, 6000}, {700, 2100, 100}})
+				testStripes(t, summed, kern.height, [][3]int{{340, 700, 4100}, {191, 300, 90}})
+			}
+		})
+	}
+}
+
+// roundedResult multiplies as summed does, and rounds the sums. If accumulate is true, they
+// begin with a bias.
+func roundedResult(par Parallel, m, n, k int, a []float32, ars, acs int, b []float32, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
+	var bias []float32
+	for j := 0; accumulate && j < n; j++ {
+		bias = append(bias, float32(j%5))
+	}
+	out := make([]uint16, m*n)
+	BF16Rounded(par, m, n, k, encoded(a), ars, acs, encoded(b), brs, bcs, bias, out, n, 1)
+	for i := range m {
+		for j := range n {
+			c[i*crs+j*ccs] = decode(out[i*n+j])
+		}
+	}
+}
+
+// summed converts factors to bfloat16 and multiplies them with sums of float32.
+func summed(par Parallel, m, n, k int, a []float32, ars, acs int, b []float32, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
+	BF16(par, m, n, k, encoded(a), ars, acs, encoded(b), brs, bcs, c, crs, ccs, accumulate)
+}
+
+// encoded returns the elements of x as bfloat16.
+func encoded(x []float32) []uint16 {
+	y := make([]uint16, len(x))
+	for i, v := range x {
+		y[i] = encode(v)
+	}
+	return y
+}
+
+func testStripes[T float](t *testing.T, f gemmFunc[T], height int, shapes [][3]int) {
+	defer func(s bool, bytes int) { streams, streamBytes = s, bytes }(streams, streamBytes)
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, s := range shapes {
+		m, n, k := s[0], s[1], s[2]
+		a, b := newMatrix[T](r, m, k, r.IntN(4)), newMatrix[T](r, k, n, r.IntN(4))
+		if m*n*k > 1<<28 {
+			a, b = newMatrix[T](r, m, k, 0), newMatrix[T](r, k, n, r.IntN(2))
+		}
+		start := newMatrix[T](r, m, n, r.IntN(3))
+		accumulate := r.IntN(2) == 0
+		run := func(par Parallel) []T {
+			c := slices.Clone(start.data)
+			f(par, m, n, k, a.data, a.rs, a.cs, b.data, b.rs, b.cs, c, start.rs, start.cs, accumulate)
+			return c
+		}
+		var want []T
+		withProcs(256, func() {
+			if enoughForStripes(ceil(m, height)) {
+				t.Fatalf("%v: stripes, want tiles", s)
+			}
+			want = run(goroutines)
+		})
+		for _, streams = range []bool{false, true} {
+			streamBytes = 0
+			for procs := 1; procs <= 3; procs++ {
+				withProcs(procs, func() {
+					if procs == 1 && !enoughForStripes(ceil(m, height)) {
+						t.Fatalf("%v: tiles, want stripes", s)
+					}
+					got := run(goroutines)
+					for i, v := range got {
+						if v != want[i] {
+							t.Fatalf("%v, A by %d and %d, B by %d and %d, accumulate %v, streams %v, %d processors: element %d is %v, want %v", s, a.rs, a.cs, b.rs, b.cs, accumulate, streams, procs, i, v, want[i])
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestDivide checks that stripes cover all panels once, and that the workers' shares are about
+// equal if each takes a stripe whenever it has nothing to do.
+func TestDivide(t *testing.T) {
+	for procs := 1; procs <= 8; procs++ {
+		withProcs(procs, func() {
+			for panels := leastStripe * perWorker * procs; panels < 400; panels += 7 {
+				j := job[float32, float32]{panelsA: panels}
+				j.divide()
+				if j.starts[0] != 0 || j.starts[len(j.starts)-1] != panels {
+					t.Fatalf("%d panels, %d workers: stripes %v", panels, procs, j.starts)
+				}
+				done := make([]int, procs) // panels of each worker
+				for front, back := 0, len(j.starts)-1; front < back; {
+					w := 0
+					for i, d := range done {
+						if d < done[w] {
+							w = i
+						}
+					}
+					at := front
+					if w == 0 {
+						front++
+					} else {
+						back--
+						at = back
+					}
+					n := j.starts[at+1] - j.starts[at]
+					if n < 1 || n > tilePanelsA {
+						t.Fatalf("%d panels, %d workers: a stripe of %d", panels, procs, n)
+					}
+					done[w] += n
+				}
+				if slices.Max(done)-slices.Min(done) > 2 {
+					t.Errorf("%d panels, %d workers: they computed %v", panels, procs, done)
+				}
+			}
+		})
+	}
+}
+
+// TestHeldMemory checks that a product's large buffers go back to the system when its job is
+// garbage, and that a larger product replaces them.
+func TestHeldMemory(t *testing.T) {
+	h := func() *held {
+		j := new(job[float32, float32])
+		buf := j.large(&j.heldB, nil, 1000)
+		if j.heldB != nil {
+			t.Fatal("a small buffer outside of Go's heap")
+		}
+		for _, mib := range []int{3, 2, 9} {
+			n := mib << 20 / 4
+			if buf = j.large(&j.heldB, buf, n); len(buf) != n {
+				t.Fatalf("%d elements, want %d", len(buf), n)
+			}
+			buf[0], buf[n-1] = 1, 2
+		}
+		if used, _ := j.heldB.memory.Used(); used != 10<<20 {
+			t.Fatalf("%d bytes are in use, want 10 MiB", used)
+		}
+		runtime.KeepAlive(j)
+		return j.heldB
+	}()
+	for range 100 {
+		runtime.GC()
+		if used, _ := h.memory.Used(); used == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("the memory of a dropped job is not free")
+}
