@@ -5,34 +5,34 @@ package gemm
 // short, because a core can wait for few cache lines at a time.
 
 // area is the part of a task that one call of multiplyAhead computes: the product of panels a0 to
-// a1-1 of A with panels b0 to b1-1 of B, over the block of k from k0 to k0+kc.
-type area struct{ a0, a1, b0, b1, k0, kc int }
+// a1-1 of A with panels b0 to b1-1 of B, over the block of k from k0 to k0+kc. Of B, the task
+// computes the panels from bFrom to bTo-1.
+type area struct{ a0, a1, b0, b1, bFrom, bTo, k0, kc int }
 
 // area returns the first area of tile task i. Tasks other than stripes are about equal, so that all
 // workers end at about the same time.
 func (j *job[E, T]) area(i int) area {
-	kc := min(j.block, j.kg)
+	var s stripe
 	if j.stripes {
-		return area{j.starts[i], j.starts[i+1], 0, min(j.tileB, j.panelsB), 0, kc}
+		s = j.list[i]
+	} else {
+		x, y := i/j.tilesB, i%j.tilesB
+		s = stripe{
+			x * j.panelsA / j.tilesA, (x + 1) * j.panelsA / j.tilesA,
+			y * j.panelsB / j.tilesB, (y + 1) * j.panelsB / j.tilesB,
+		}
 	}
-	x, y := i/j.tilesB, i%j.tilesB
-	return area{
-		x * j.panelsA / j.tilesA, (x + 1) * j.panelsA / j.tilesA,
-		y * j.panelsB / j.tilesB, (y + 1) * j.panelsB / j.tilesB,
-		0, kc,
-	}
+	return area{s.a0, s.a1, s.b0, min(s.b0+j.tileB, s.b1), s.b0, s.b1, 0, min(j.block, j.kg)}
 }
 
-// following returns the next area of the same task. If there is none, its kc is 0. The areas of a
-// stripe cover all columns before they go on along k.
+// following returns the next area of the same task. If there is none, its kc is 0. The areas cover
+// all columns of the task before they go on along k.
 func (j *job[E, T]) following(at area) area {
-	if j.stripes {
-		if at.b1 < j.panelsB {
-			at.b0, at.b1 = at.b1, min(at.b1+j.tileB, j.panelsB)
-			return at
-		}
-		at.b0, at.b1 = 0, min(j.tileB, j.panelsB)
+	if at.b1 < at.bTo {
+		at.b0, at.b1 = at.b1, min(at.b1+j.tileB, at.bTo)
+		return at
 	}
+	at.b0, at.b1 = at.bFrom, min(at.bFrom+j.tileB, at.bTo)
 	at.k0 += at.kc
 	at.kc = min(j.block, j.kg-at.k0)
 	return at

@@ -46,11 +46,12 @@ type job[E factor, T float] struct {
 	// If fused is true, each tile task packs the blocks of B that it uses. This is for few rows:
 	// only one task then uses each block, so no block is packed twice.
 	fused bool
-	// If stripes is true, each tile task computes all columns of some panels of A. A stripe of few
-	// panels would read each panel of B too often, so there must be many.
+	// If stripes is true, the tile tasks are those of list, and most compute all columns of some
+	// panels of A. A stripe of few panels would read each panel of B too often, so there must be
+	// many panels.
 	stripes      bool
-	starts       []int         // first panel of A of each stripe, and the number of panels
-	backs        []int         // temporary memory of divide
+	list         []stripe
+	backs        []stripe      // temporary memory of divide
 	packerB      *kernel[E, T] // the kernel that packs panels of B
 	bufA, bufB   []E
 	heldA, heldB *held // the memory of bufA and bufB, if it is large
@@ -228,7 +229,7 @@ func (j *job[E, T]) run(par Parallel, k0, kg int, packsA bool) {
 	if j.stripes {
 		j.tileB = ceil(j.panelsB, ceil(j.panelsB, tilePanelsB)) // about equal
 		j.divide()
-		par(len(j.starts)-1, j.tileFn)
+		par(len(j.list), j.tileFn)
 		return
 	}
 	for ceil(j.panelsA, j.tileA)*ceil(j.panelsB, j.tileB) < minTasks && (j.tileA > 1 || j.tileB > 1) &&
@@ -334,9 +335,7 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 		l.panel = aligned(l.panel, apart)
 	}
 	whole := at
-	if j.stripes {
-		whole.b1 = j.panelsB
-	}
+	whole.b1 = at.bTo
 	to := j.startTile(l, whole)
 	for ; at.kc > 0; at = j.following(at) {
 		switch {

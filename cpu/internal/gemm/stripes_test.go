@@ -110,40 +110,52 @@ func testStripes[T float](t *testing.T, f gemmFunc[T], height int, shapes [][3]i
 	}
 }
 
-// TestDivide checks that stripes cover all panels once, and that the workers' shares are about
-// equal if each takes a stripe whenever it has nothing to do.
+// TestDivide checks that stripes cover all tiles once, and that the workers' shares are about equal
+// if each takes a stripe whenever it has nothing to do.
 func TestDivide(t *testing.T) {
+	const panelsB, tileB = 29, 8
 	for procs := 1; procs <= 8; procs++ {
 		withProcs(procs, func() {
 			for panels := leastStripe * perWorker * procs; panels < 400; panels += 7 {
-				j := job[float32, float32]{panelsA: panels}
+				j := job[float32, float32]{panelsA: panels, panelsB: panelsB, tileB: tileB}
 				j.divide()
-				if j.starts[0] != 0 || j.starts[len(j.starts)-1] != panels {
-					t.Fatalf("%d panels, %d workers: stripes %v", panels, procs, j.starts)
+				at := stripe{}
+				done := make([]int, procs) // number of tiles of each worker
+				for _, s := range j.list {
+					if s.a0 != at.a0 || s.b0 != at.b0 || s.a1 <= s.a0 || s.a1 > s.a0+tilePanelsA || s.b1 <= s.b0 {
+						t.Fatalf("%d panels, %d workers: stripe %v follows %v", panels, procs, s, at)
+					}
+					if at = s; s.b1 == panelsB {
+						at.a0, at.b0 = s.a1, 0
+					} else {
+						at.b0 = s.b1
+					}
 				}
-				done := make([]int, procs) // panels of each worker
-				for front, back := 0, len(j.starts)-1; front < back; {
+				if at.a0 != panels || at.b0 != 0 {
+					t.Fatalf("%d panels, %d workers: the last stripe is %v", panels, procs, at)
+				}
+				for front, back := 0, len(j.list)-1; front <= back; {
 					w := 0
 					for i, d := range done {
 						if d < done[w] {
 							w = i
 						}
 					}
-					at := front
+					s := j.list[front]
 					if w == 0 {
 						front++
 					} else {
+						s = j.list[back]
 						back--
-						at = back
 					}
-					n := j.starts[at+1] - j.starts[at]
-					if n < 1 || n > tilePanelsA {
-						t.Fatalf("%d panels, %d workers: a stripe of %d", panels, procs, n)
-					}
-					done[w] += n
+					done[w] += (s.a1 - s.a0) * (s.b1 - s.b0)
 				}
-				if slices.Max(done)-slices.Min(done) > 2 {
-					t.Errorf("%d panels, %d workers: they computed %v", panels, procs, done)
+				most := 2 * panelsB
+				if procs == 2 {
+					most = 2 * tileB
+				}
+				if slices.Max(done)-slices.Min(done) > most {
+					t.Errorf("%d panels, %d workers: numbers of tiles %v", panels, procs, done)
 				}
 			}
 		})
