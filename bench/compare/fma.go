@@ -15,8 +15,8 @@ import (
 // divided by the mean rate of the FMAs before and after it. A step has the given number of
 // operations. Both results are 0 if there is no loop for the processor.
 func fmaShare(dev device.Device, turns int, flops float64, step func()) (rate, share float64) {
-	// A turn takes this many seconds. A cache that all cores share is slow at first if the cores
-	// have not read it for some milliseconds.
+	// A turn takes this many seconds. It is long, because a cache that all cores share is slow at
+	// first if the cores have not read it for some milliseconds.
 	const turn = 100e-3
 	info := dev.Info()
 	f, lanes := fmaLoop(info.SIMD)
@@ -27,7 +27,7 @@ func fmaShare(dev device.Device, turns int, flops float64, step func()) (rate, s
 	one := 0.0 // seconds that a step took
 	for range turns {
 		if one < turn/2 {
-			step() // as for the FMAs, time counts from when all threads are at work
+			step() // not timed: it wakes the threads, and reads the factors into the shared cache
 		}
 		start, steps, taken := time.Now(), 0, 0.0
 		for taken < turn {
@@ -56,8 +56,8 @@ func fmaRate(f func(n int), lanes int) float64 {
 	var start time.Time
 	for i := range rates {
 		all.Go(func() {
-			// The system may run a woken thread on its waker's processor. If both have work, it
-			// moves the thread some milliseconds later.
+			// This call is not measured. The system may run a woken thread on its waker's
+			// processor. If both have work, it moves the thread some milliseconds later.
 			f(loops)
 			if ready.Add(1) == threads {
 				start = time.Now()

@@ -14,10 +14,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// functions lists the functions of package expr for which a kernel is generated. Such a kernel
-// computes the function's float32 formula with all intermediate values in registers. It gives the
-// same bits as one kernel for each primitive of the formula, but is several times as fast. These
-// are the functions of one argument that compute with at most 32 bits.
+// functions lists the functions of package expr for which a kernel is generated: those of one
+// argument that compute with at most 32 bits. Such a kernel computes the function's float32 formula
+// with all intermediate values in registers. It gives the same bits as one kernel for each
+// primitive of the formula, but is several times as fast.
 var functions = func() (names []string) {
 	for name, f := range expr.Funcs() {
 		if f.Arity != 1 {
@@ -383,7 +383,7 @@ func writeFunctions(c *ctx, excluded map[string]bool) string {
 }
 
 // tooLarge returns the names of the kernels in AVX2 assembly text that need more than 16 registers.
-// The register allocator has used registers for them that only AVX-512 has.
+// In these kernels, the register allocator has used registers that only AVX-512 has.
 func tooLarge(text []byte) (names []string) {
 	for _, f := range bytes.Split(text, []byte("\nTEXT ·"))[1:] {
 		if highRegister.Match(f) {

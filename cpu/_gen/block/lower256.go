@@ -64,9 +64,9 @@ func compareF(predicate uint64, cmp func(c *bc, p, b, a, o operand.Op)) lowering
 }
 
 // compareI returns the lowering of an integer comparison. It uses the instruction i(x, y), which
-// computes y > x or x == y. If swapped is true, the operands are exchanged. If flip is not zero, it
-// is the sign bit. The kernel then compares unsigned integers: it inverts the sign bits of both
-// operands and compares them as signed integers.
+// computes y > x or x == y. If swapped is true, the operands are exchanged. If invert is true, the
+// result is inverted. If flip is not zero, it is the sign bit. The kernel then compares unsigned
+// integers: it inverts the sign bits of both operands and compares them as signed integers.
 func compareI(i inst, swapped, invert bool, flip constant) lowering {
 	ks := []constant{c32(1)}
 	if flip.width != 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-const streamAhead = 32 // a copy that streams prefetches rows this far ahead
+const streamAhead = 32 // a copy that streams prefetches the row this many rows ahead
 
 // copyRows emits the kernel that packs a panel whose rows are contiguous. It copies rows of the
 // given number of bytes.

@@ -57,8 +57,7 @@ func directs(dir string) {
 	}
 }
 
-// rowsAhead is a number of rows of B. If A has one row, the kernel prefetches the row that it will
-// read rowsAhead rows later.
+// rowsAhead is how many rows of B the kernel prefetches ahead if A has one row.
 const rowsAhead = 4
 
 // direct emits the kernel for h rows of A and n vectors of columns of B. If n is at most 2, the

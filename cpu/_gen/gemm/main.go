@@ -50,8 +50,8 @@ func (t tile) sum() string {
 	return t.typ
 }
 
-// ahead returns how many lines of 64 bytes four steps of the kernel prefetch from next on. In
-// float64 a panel of A has twice as many bytes for each step.
+// ahead returns how many lines of 64 bytes, from the address next on, the kernel prefetches in four
+// steps. In float64 a panel of A has twice as many bytes for each step.
 func (t tile) ahead() int { return t.size() / 4 }
 
 func (t tile) suffix() string {
@@ -127,8 +127,8 @@ func main() {
 	}
 }
 
-// verb returns a verb that begins a kernel's name. The names of kernels that stream begin with
-// another one.
+// verb returns the beginning of a kernel's name: v, or "stream" and v if the kernel's stores
+// bypass the caches.
 func verb(v string, stream bool) string {
 	if stream {
 		return "stream" + strings.ToUpper(v[:1]) + v[1:]
@@ -269,7 +269,7 @@ func micro(c *ctx, h int) {
 	}
 	c.MOVQ(operand.I32(prefetchSteps/2*t.packed*t.size()), aAhead)
 	c.JMP(operand.LabelRef("ready"))
-	c.Label("short")
+	c.Label("short") // the loop has too few rounds, so the tile of C is prefetched at once
 	for range h - 1 {
 		prefetchRow(c.PREFETCHT0)
 		c.ADDQ(ldc, row)

@@ -20,8 +20,8 @@ func insert(b *build.Context, lane int, m operand.Mem, v reg.VecVirtual) {
 	}
 }
 
-// store stores a vector. If stream is true, it bypasses the caches, and the address must be a
-// multiple of the vector's size. The processor then need not read the old line.
+// store stores a vector. If stream is true, it bypasses the caches. The processor then need not
+// read the old cache line, but the address must be a multiple of the vector's size.
 func store(b *build.Context, stream bool, v reg.VecVirtual, m operand.Mem) {
 	if stream {
 		b.VMOVNTPS(v, m)
@@ -33,7 +33,7 @@ func store(b *build.Context, stream bool, v reg.VecVirtual, m operand.Mem) {
 // streamed returns what the comment of a kernel says of its stores.
 func streamed(stream bool) string {
 	if stream {
-		return " Its stores bypass the caches."
+		return " Its stores bypass the caches, so dst must be aligned to a vector."
 	}
 	return ""
 }
@@ -144,7 +144,8 @@ func load(b *build.Context, name string) reg.GPVirtual {
 
 // loops emits two loops over k. The function many emits the body of the first loop, which handles n
 // elements a round. The function few emits the body of the second loop, which handles m of the
-// remaining elements a round. If stream is true, the stores take effect before the kernel returns.
+// remaining elements a round. If stream is true, the kernel
+// ends with a fence: other cores see its stores before any later store.
 func loops(b *build.Context, stream bool, k reg.GPVirtual, n int, many func(), m int, few func()) {
 	b.SUBQ(operand.I32(n), k)
 	b.JL(operand.LabelRef("rest"))

@@ -138,7 +138,7 @@ func (c *ctx) elements(name string) reg.GPVirtual {
 	return r
 }
 
-// four emits a kernel that handles four rows at a time. It adds vectors to each row, each
+// four emits a kernel that handles four rows at a time. To each row it adds vectors, each
 // multiplied by a coefficient. A coefficient is a slice with a number for each row. A vector is a
 // slice with a number for each column.
 func (c *ctx) four(name, formula string, coefficients, vectors []string) {
@@ -372,7 +372,7 @@ func (c *ctx) substitute() {
 	m, err := sign.Resolve()
 	check(err)
 	flip := c.broadcast(m.Addr)
-	// a and y begin at the row first
+	// a and y begin at the row with number first
 	at, y := c.GP64(), c.GP64()
 	c.MOVQ(ars, at)
 	c.IMULQ(first, at)

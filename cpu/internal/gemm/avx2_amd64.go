@@ -233,7 +233,8 @@ func transpose8F32AVX2(dst *float32, ldd int, src *float32, rows *[16]int, k int
 func transpose4F64AVX2(dst *float64, ldd int, src *float64, rows *[16]int, k int)
 
 // streamCopyRows64AVX2 copies k rows of 64 bytes: from src, with distance bytes between their
-// beginnings, to dst, without gaps. Its stores bypass the caches.
+// beginnings, to dst, without gaps. Its stores bypass the caches, so dst must be aligned to a
+// vector.
 //
 //go:noescape
 func streamCopyRows64AVX2(dst *byte, src *byte, distance int, k int)

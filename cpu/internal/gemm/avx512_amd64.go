@@ -359,19 +359,20 @@ func transpose16F32AVX512(dst *float32, ldd int, src *float32, rows *[16]int, k 
 func transpose8F64AVX512(dst *float64, ldd int, src *float64, rows *[16]int, k int)
 
 // streamCopyRows128AVX512 copies k rows of 128 bytes: from src, with distance bytes between their
-// beginnings, to dst, without gaps. Its stores bypass the caches.
+// beginnings, to dst, without gaps. Its stores bypass the caches, so dst must be aligned to a
+// vector.
 //
 //go:noescape
 func streamCopyRows128AVX512(dst *byte, src *byte, distance int, k int)
 
 // streamTranspose16F32AVX512 computes dst[p*ldd+r] = src[rows[r]+p] for r < 16 and p < k, where k
-// is a multiple of 4. Its stores bypass the caches.
+// is a multiple of 4. Its stores bypass the caches, so dst must be aligned to a vector.
 //
 //go:noescape
 func streamTranspose16F32AVX512(dst *float32, ldd int, src *float32, rows *[16]int, k int)
 
 // streamTranspose8F64AVX512 computes dst[p*ldd+r] = src[rows[r]+p] for r < 8 and p < k, where k is
-// a multiple of 2. Its stores bypass the caches.
+// a multiple of 2. Its stores bypass the caches, so dst must be aligned to a vector.
 //
 //go:noescape
 func streamTranspose8F64AVX512(dst *float64, ldd int, src *float64, rows *[16]int, k int)

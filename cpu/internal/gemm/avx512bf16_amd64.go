@@ -193,14 +193,16 @@ func transpose16AVX512BF16(dst *uint16, ldd int, src *uint16, rows *[16]int, k i
 func interleave32AVX512BF16(dst *uint16, src *uint16, ks int, w int, k int)
 
 // streamTranspose16AVX512BF16 computes dst[(p*ldd+r)*2+i] = src[rows[r]+2*p+i] for i < 2, for r <
-// 16 and p < k, where k is a multiple of 4. Its stores bypass the caches.
+// 16 and p < k, where k is a multiple of 4. Its stores bypass the caches, so dst must be aligned to
+// a vector.
 //
 //go:noescape
 func streamTranspose16AVX512BF16(dst *uint16, ldd int, src *uint16, rows *[16]int, k int)
 
 // streamInterleave32AVX512BF16 computes dst[p*64+2*r] = src[2*p*ks+r] and dst[p*64+2*r+1] =
 // src[(2*p+1)*ks+r] for r < w and p < k,
-// and puts zeros there for r from w to 31. Its stores bypass the caches.
+// and puts zeros there for r from w to 31. Its stores bypass the caches, so dst must be aligned to
+// a vector.
 //
 //go:noescape
 func streamInterleave32AVX512BF16(dst *uint16, src *uint16, ks int, w int, k int)

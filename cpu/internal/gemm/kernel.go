@@ -21,8 +21,8 @@ type kernel[E factor, T float] struct {
 	// a[p*stride+r]·b[p*ldb+j], for p < k and j < w. If masked is false, w must be width. The
 	// kernel may prefetch memory from next on.
 	micro []func(k int, a, b *E, ldb int, c *T, ldc, w, accumulate int, next *E)
-	// A panel of B has this number of shares. One call of micro prefetches one share. The number is
-	// 0 if micro prefetches nothing.
+	// shares is the number of equal parts, called shares, of a panel of B. One call of micro
+	// prefetches one share. If micro prefetches nothing, shares is 0.
 	shares int
 	// transpose packs h rows that are contiguous along k. It sets dst[p*ldd+r] to
 	// src[min(r,h-1)*rs+p], for r < group and p < k. The argument k must be a multiple of step.
@@ -36,7 +36,8 @@ type kernel[E factor, T float] struct {
 	// may be nil.
 	copyRows []func(dst, src *byte, distance, k int)
 	vector   int // size of a vector in bytes
-	// streaming packs as this kernel does, but by stores that bypass the caches. It may be nil.
+	// streaming packs as this kernel does, but by stores that bypass the caches. The address of dst
+	// must be a multiple of the vector's size. streaming may be nil.
 	streaming *kernel[E, T]
 	// dots[h] computes the dot products of h rows with dotWidth columns, and dots1[h] those of h
 	// rows with one column. The lists may be nil.
@@ -69,8 +70,8 @@ func (kern *kernel[E, T]) even(k int) int {
 	return k
 }
 
-// steps returns the number of elements, or of pairs if panels hold pairs, that a packed panel has
-// along k.
+// steps returns the number of elements that a packed panel has along k. If panels hold pairs, it
+// counts pairs.
 func (kern *kernel[E, T]) steps(k int) int {
 	if kern.pairs {
 		return (k + 1) / 2

@@ -5,7 +5,7 @@ package gemm
 var kernels32 map[string]*kernel32
 var kernels64 map[string]*kernel64
 
-var streams bool // this processor has no streaming stores
+var streams bool // this build has no kernels that stream
 
 func activeBF16() *kernelBF16 { return nil }
 

@@ -1,6 +1,7 @@
 package gemm
 
 import (
+	"runtime"
 	"sync"
 	"unsafe"
 )
@@ -24,6 +25,7 @@ func (kern *kernel[E, T]) rowLimit() int {
 type job[E factor, T float] struct {
 	kern    *kernel[E, T]
 	m, n, k int
+	workers int // number of goroutines that may run tasks at the same time
 	a, b    operand[E]
 	result[T]
 
@@ -37,7 +39,7 @@ type job[E factor, T float] struct {
 	perPackA       int // number of panels of A in a packing task
 	perPackB       int
 	packTasksB     int
-	tileA, tileB   int  // greatest number of panels of A and of B in a tile task
+	tileA, tileB   int  // greatest number of panels of A and of B in an area; stripes do not use tileA
 	tilesA, tilesB int  // number of tasks along A and along B
 	inPlace        bool // B is read in place; only its last panel, if narrower, is packed
 	// If byRows is true, each tile task packs the panels of A that it uses. B is read in place if
@@ -46,9 +48,9 @@ type job[E factor, T float] struct {
 	// If fused is true, each tile task packs the blocks of B that it uses. This is for few rows:
 	// only one task then uses each block, so no block is packed twice.
 	fused bool
-	// If stripes is true, the tile tasks are those of list, and most compute all columns of some
-	// panels of A. A stripe of few panels would read each panel of B too often, so there must be
-	// many panels.
+	// If stripes is true, the tile tasks are the stripes in list. Most of them compute all columns
+	// of some panels of A. A stripe reads all of B for them. This pays only if most stripes have
+	// several panels, so A must have many.
 	stripes      bool
 	list         []stripe
 	backs        []stripe      // temporary memory of divide
@@ -122,6 +124,7 @@ func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T
 	j := pool.get()
 	defer pool.put(j)
 	j.kern, j.m, j.n, j.k, j.a, j.b, j.result = kern, m, n, k, a, b, *c
+	j.workers = runtime.GOMAXPROCS(0) // it may change meanwhile, and groups share packed panels of A
 	j.block = kern.blockOf(k)
 	blocks := ceil(k, j.block)
 	groupK := ceil(blocks, ceil(blocks, max(1, groupLimit/kern.steps(j.block)))) * j.block // about equal groups
@@ -155,8 +158,8 @@ func packed[E factor, T float](par Parallel, pool *pool[E, T], kern *kernel[E, T
 
 const (
 	packWork = 1 << 14 // number of elements that a packing task packs
-	// Largest number of panels of A, and of B, in a tile task. One block of k of all these panels
-	// stays in the second-level cache. With AVX-512 such a task computes 168×256 elements of C.
+	// Largest number of panels of A, and of B, in an area of a tile task. One block of k of all
+	// these panels stays in the second-level cache. With AVX-512 such an area has 168×256 elements.
 	tilePanelsA, tilePanelsB = 12, 8
 	// number of tile tasks that a product should have, if the tiles stay large enough
 	minTasks = 8
@@ -164,8 +167,8 @@ const (
 	// A matrix B of up to this number of elements stays in the second-level cache. A task may then
 	// use all of it for each panel of A.
 	placeLimit = 1 << 16
-	// A stripe takes 1/perWorker of the panels that are left for each worker. The first one must
-	// have at least leastStripe panels.
+	// A stripe gets the panels that are left, divided by perWorker times the number of workers. The
+	// first stripe must get at least leastStripe panels.
 	perWorker, leastStripe = 3, 4
 	rowsWork               = 1 << 18 // number of multiplications that a task of rows should have
 	pairsWork              = 1 << 22 // least number of multiplications for tasks of rows, if panels hold pairs
@@ -176,8 +179,8 @@ const (
 	togetherRows, packRows = 32, 32
 )
 
-// streamBytes is the least size of the packed panels of B for streaming stores. Smaller ones stay
-// in the second-level caches.
+// streamBytes is the least total size of the packed panels of B for which streaming stores are
+// used. Panels with a smaller total size stay in the second-level caches.
 var streamBytes = 2 << 20
 
 // run packs and multiplies the current group of m and n, for up to kg elements of k from k0 on. If
@@ -187,7 +190,7 @@ func (j *job[E, T]) run(par Parallel, k0, kg int, packsA bool) {
 	j.k0, j.kg = k0, min(kg, j.k-k0)
 	j.add = j.accumulate || k0 > 0
 	j.panelsA, j.panelsB = ceil(j.mg, kern.height), ceil(j.ng, kern.width)
-	j.stripes = !j.byRows && !j.fused && enoughForStripes(j.panelsA)
+	j.stripes = !j.byRows && !j.fused && enoughForStripes(j.panelsA, j.workers)
 	j.packerB = kern
 	if streams && j.stripes && kern.streaming != nil && j.panelsB*kern.width*j.kg*int(unsafe.Sizeof(*new(E))) >= streamBytes {
 		j.packerB = kern.streaming

@@ -1,32 +1,27 @@
 package gemm
 
-import (
-	"runtime"
-	"slices"
-)
+import "slices"
 
-// stripe is a tile task: the product of panels a0 to a1-1 of A with panels b0 to b1-1 of B. Short
-// stripes apart, these are all panels of B in the group. A stripe packs its panels of A itself, one
-// block of k at a time, so they are written and read in its cache. Other tasks share packed panels
-// of A: that is more memory, which a shared cache may not hold.
+// stripe is a tile task: the product of panels a0 to a1-1 of A with panels b0 to b1-1 of B. The
+// last and shortest stripes have a part of the group's panels of B, and the others have them all. A
+// stripe packs its panels of A itself, one block of k at a time, so they stay in its core's cache.
+// The tasks of other products share packed panels of A, which may be larger than a shared cache.
 type stripe struct{ a0, a1, b0, b1 int }
 
-// enoughForStripes reports whether tasks are stripes if A has so many panels.
-func enoughForStripes(panels int) bool {
-	return panels >= leastStripe*perWorker*runtime.GOMAXPROCS(0)
-}
+// enoughForStripes reports whether A has enough panels for the tasks of so many workers to be
+// stripes.
+func enoughForStripes(panels, workers int) bool { return panels >= leastStripe*perWorker*workers }
 
-// divide divides the product into stripes. Each takes a part of the panels of A that are left, and
+// divide divides the product into stripes. Each gets a part of the panels of A that are left, and
 // the last panels are divided along B too. So the last stripes are short, and all workers end at
-// about the same time. One worker takes the stripes from the front, and the others take them from
-// the back: the short ones are where they meet.
+// about the same time. One worker takes the stripes from the front of the list, and the others take
+// them from the back. They meet in the middle, where the short stripes are.
 func (j *job[E, T]) divide() {
-	workers := runtime.GOMAXPROCS(0)
 	front, back := 0, j.panelsA
 	j.list, j.backs = j.list[:0], j.backs[:0]
-	for back-front > workers {
-		n := min(max(1, (back-front)/(perWorker*workers)), tilePanelsA)
-		if front*(workers-1) <= j.panelsA-back {
+	for back-front > j.workers {
+		n := min(max(1, (back-front)/(perWorker*j.workers)), tilePanelsA)
+		if front*(j.workers-1) <= j.panelsA-back {
 			j.list = append(j.list, stripe{front, front + n, 0, j.panelsB})
 			front += n
 		} else {

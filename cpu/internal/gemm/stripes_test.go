@@ -16,8 +16,8 @@ func withProcs(n int, f func()) {
 	f()
 }
 
-// TestStripes compares products whose tasks are stripes with those whose tasks are tiles, bit for
-// bit. So many processors that no task is a stripe give the latter.
+// TestStripes computes the same products with tasks that are stripes and with tasks that are tiles.
+// The bits must be equal. With very many processors, no task is a stripe.
 func TestStripes(t *testing.T) {
 	for _, variant := range asm.Variants() {
 		t.Run(variant, func(t *testing.T) {
@@ -38,8 +38,8 @@ func TestStripes(t *testing.T) {
 	}
 }
 
-// roundedResult multiplies as summed does, and rounds the sums. If accumulate is true, they
-// begin with a bias.
+// roundedResult multiplies as summed does, and rounds the sums to bfloat16. If accumulate is true,
+// each sum begins with a bias.
 func roundedResult(par Parallel, m, n, k int, a []float32, ars, acs int, b []float32, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
 	var bias []float32
 	for j := 0; accumulate && j < n; j++ {
@@ -54,7 +54,7 @@ func roundedResult(par Parallel, m, n, k int, a []float32, ars, acs int, b []flo
 	}
 }
 
-// summed converts factors to bfloat16 and multiplies them with sums of float32.
+// summed converts factors to bfloat16 and multiplies them. It computes the sums in float32.
 func summed(par Parallel, m, n, k int, a []float32, ars, acs int, b []float32, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
 	BF16(par, m, n, k, encoded(a), ars, acs, encoded(b), brs, bcs, c, crs, ccs, accumulate)
 }
@@ -86,7 +86,7 @@ func testStripes[T float](t *testing.T, f gemmFunc[T], height int, shapes [][3]i
 		}
 		var want []T
 		withProcs(256, func() {
-			if enoughForStripes(ceil(m, height)) {
+			if enoughForStripes(ceil(m, height), 256) {
 				t.Fatalf("%v: stripes, want tiles", s)
 			}
 			want = run(goroutines)
@@ -95,7 +95,7 @@ func testStripes[T float](t *testing.T, f gemmFunc[T], height int, shapes [][3]i
 			streamBytes = 0
 			for procs := 1; procs <= 3; procs++ {
 				withProcs(procs, func() {
-					if procs == 1 && !enoughForStripes(ceil(m, height)) {
+					if procs == 1 && !enoughForStripes(ceil(m, height), procs) {
 						t.Fatalf("%v: tiles, want stripes", s)
 					}
 					got := run(goroutines)
@@ -115,50 +115,48 @@ func testStripes[T float](t *testing.T, f gemmFunc[T], height int, shapes [][3]i
 func TestDivide(t *testing.T) {
 	const panelsB, tileB = 29, 8
 	for procs := 1; procs <= 8; procs++ {
-		withProcs(procs, func() {
-			for panels := leastStripe * perWorker * procs; panels < 400; panels += 7 {
-				j := job[float32, float32]{panelsA: panels, panelsB: panelsB, tileB: tileB}
-				j.divide()
-				at := stripe{}
-				done := make([]int, procs) // number of tiles of each worker
-				for _, s := range j.list {
-					if s.a0 != at.a0 || s.b0 != at.b0 || s.a1 <= s.a0 || s.a1 > s.a0+tilePanelsA || s.b1 <= s.b0 {
-						t.Fatalf("%d panels, %d workers: stripe %v follows %v", panels, procs, s, at)
-					}
-					if at = s; s.b1 == panelsB {
-						at.a0, at.b0 = s.a1, 0
-					} else {
-						at.b0 = s.b1
-					}
+		for panels := leastStripe * perWorker * procs; panels < 400; panels += 7 {
+			j := job[float32, float32]{panelsA: panels, panelsB: panelsB, tileB: tileB, workers: procs}
+			j.divide()
+			at := stripe{}
+			done := make([]int, procs) // number of tiles of each worker
+			for _, s := range j.list {
+				if s.a0 != at.a0 || s.b0 != at.b0 || s.a1 <= s.a0 || s.a1 > s.a0+tilePanelsA || s.b1 <= s.b0 {
+					t.Fatalf("%d panels, %d workers: stripe %v follows %v", panels, procs, s, at)
 				}
-				if at.a0 != panels || at.b0 != 0 {
-					t.Fatalf("%d panels, %d workers: the last stripe is %v", panels, procs, at)
-				}
-				for front, back := 0, len(j.list)-1; front <= back; {
-					w := 0
-					for i, d := range done {
-						if d < done[w] {
-							w = i
-						}
-					}
-					s := j.list[front]
-					if w == 0 {
-						front++
-					} else {
-						s = j.list[back]
-						back--
-					}
-					done[w] += (s.a1 - s.a0) * (s.b1 - s.b0)
-				}
-				most := 2 * panelsB
-				if procs == 2 {
-					most = 2 * tileB
-				}
-				if slices.Max(done)-slices.Min(done) > most {
-					t.Errorf("%d panels, %d workers: numbers of tiles %v", panels, procs, done)
+				if at = s; s.b1 == panelsB {
+					at.a0, at.b0 = s.a1, 0
+				} else {
+					at.b0 = s.b1
 				}
 			}
-		})
+			if at.a0 != panels || at.b0 != 0 {
+				t.Fatalf("%d panels, %d workers: the last stripe is %v", panels, procs, at)
+			}
+			for front, back := 0, len(j.list)-1; front <= back; {
+				w := 0
+				for i, d := range done {
+					if d < done[w] {
+						w = i
+					}
+				}
+				s := j.list[front]
+				if w == 0 {
+					front++
+				} else {
+					s = j.list[back]
+					back--
+				}
+				done[w] += (s.a1 - s.a0) * (s.b1 - s.b0)
+			}
+			most := 2 * panelsB
+			if procs == 2 {
+				most = 2 * tileB
+			}
+			if slices.Max(done)-slices.Min(done) > most {
+				t.Errorf("%d panels, %d workers: numbers of tiles %v", panels, procs, done)
+			}
+		}
 	}
 }
 
@@ -192,4 +190,38 @@ func TestHeldMemory(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Error("the memory of a dropped job is not free")
+}
+
+// TestProcsChange changes the number of processors within a product, as the runtime does when the
+// limit of a control group changes. All groups of the product must use the same kind of task,
+// because they share packed panels of A.
+func TestProcsChange(t *testing.T) {
+	const m, n, k = 400, groupLimit + 60, 64
+	r := rand.New(rand.NewPCG(1, 1))
+	a, b := newMatrix[float32](r, m, k, 0), newMatrix[float32](r, k, n, 0)
+	other := newMatrix[float32](r, m, k, 0)
+	product := func(par Parallel, a matrix[float32]) []float32 {
+		c := make([]float32, m*n)
+		F32(par, m, n, k, a.data, a.rs, a.cs, b.data, b.rs, b.cs, c, n, 1, false)
+		return c
+	}
+	want := product(Serial, a)
+	for _, procs := range [][2]int{{256, 1}, {1, 256}} {
+		for change := 1; change <= 4; change++ {
+			withProcs(256, func() { product(Serial, other) }) // leaves panels of another A
+			var got []float32
+			withProcs(procs[0], func() {
+				calls := 0
+				got = product(func(n int, f func(int)) {
+					if calls++; calls == change {
+						runtime.GOMAXPROCS(procs[1])
+					}
+					Serial(n, f)
+				}, a)
+			})
+			if !slices.Equal(got, want) {
+				t.Errorf("%d processors, from call %d on %d: another product", procs[0], change, procs[1])
+			}
+		}
+	}
 }

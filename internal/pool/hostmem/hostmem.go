@@ -1,5 +1,5 @@
-// Package hostmem allocates the segments of the CPU driver's pool. They are host memory with the
-// largest pages that the system provides.
+// Package hostmem allocates the segments of the CPU driver's pool, and its buffers for packed
+// matrices. They are host memory with the largest pages that the system provides.
 //
 // A new segment reads as zeros. The system provides the memory of a page when the page is first
 // accessed. An operation on large tensors that allocates its result spends most of its time on
