@@ -69,8 +69,7 @@ type Skipper interface {
 type GradScaler struct {
 	settings
 	home device.Device
-	// scale and tracker are on the scaler's device, the field home. They are nil before the first
-	// use.
+	// scale and tracker are on the device in the field home. They are nil before the first use.
 	scale, tracker *tensor.Tensor
 	slots          *tensor.Tensor // settings on the device; nil after a change of a setting
 	copies         map[device.Device]*tensor.Tensor

@@ -103,9 +103,9 @@ func TestCapturedSeveralSteps(t *testing.T) {
 	}
 }
 
-// One of two parameters has taken part in fewer steps and must not use the scalars of the other. If
-// the two share a launch, a replay is an error. A new capture separates them. For an optimizer
-// whose scalars do not depend on the number of steps there is no error.
+// Two parameters have taken part in different numbers of steps, so they need different scalars. If
+// both share a launch, a replay is an error. A new capture separates them. There is no error for an
+// optimizer whose scalars do not depend on the number of steps.
 func TestCapturedSomeParameters(t *testing.T) {
 	for _, amp := range []bool{false, true} {
 		for _, rule := range []string{"AdamW", "SGD"} {

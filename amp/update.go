@@ -19,9 +19,10 @@ var (
 	// inverses has programs that compute the bits of 1/scale for the launches that unscale
 	// gradients. As in torch, the inverse is computed in float64 and rounded to float32.
 	inverses = map[dtype.Type]*expr.Program{}
-	// updater is torch's _amp_update_scale_ with an additional lowest scale. Its operands are the
-	// scale, the number of good steps, and whether an overflow was found. Its Params are the growth
-	// factor, the backoff factor, the growth interval and the lowest scale.
+	// updater does what torch's _amp_update_scale_ does, but never lowers the scale below a lowest
+	// scale. Its operands are the scale, the number of good steps, and whether an overflow was
+	// found. Its Params are the growth factor, the backoff factor, the growth interval and the
+	// lowest scale.
 	updater *expr.Program
 )
 

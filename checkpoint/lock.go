@@ -13,13 +13,13 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// lockName is the name of a file in the directory that the store locks. The system releases the
-// lock when the process ends, for whatever reason. If the process was killed, the file remains, and
-// the next store locks it.
+// lockName is the name of the file that a store locks, in the store's directory. The system
+// releases the lock when the process ends, for whatever reason. If the process was killed, the file
+// remains, and the next store locks it.
 const lockName = ".lock"
 
-// patience is how long Open waits for a lock. A killed process has its lock until the system has
-// released its memory.
+// patience is how long Open waits for a lock. A killed process keeps its lock until the system has
+// released the process's memory.
 const patience = time.Second
 
 // An InUseError means that another training writes to the directory. The fields describe that

@@ -61,8 +61,8 @@ func (s Saved) Errors() error { return s.store.failures() }
 
 // A Store is a directory of checkpoints of one training. From Open to Close no other store can use
 // the directory, in this process or another. If the process ends for any reason, the directory is
-// released too. The functions [Load], [List] and [Latest] work meanwhile. Only one goroutine may
-// call a Store's methods. Another goroutine writes the files, one at a time.
+// released too. The functions [Load], [List] and [Latest] also work on a directory in use. Only one
+// goroutine may call a Store's methods. Another goroutine writes the files, one at a time.
 type Store struct {
 	c       Config
 	removed []string

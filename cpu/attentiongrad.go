@@ -72,8 +72,8 @@ func (d *Device) attentionGrad(o *device.AttentionGrad) error {
 	return nil
 }
 
-// sums returns memory and its strides. In this memory a part sums the gradient d of keys or values,
-// from key firstKey on. If a head has only one part, it is the memory of d itself.
+// sums returns the memory in which a part sums the gradient d of keys or values, from key firstKey
+// on. It also returns the strides. If a head has only one part, this is the memory of d itself.
 func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, firstKey, n int) (at []float32, row, col int) {
 	if t.parts == 1 {
 		return headRows(d, pair/t.shared, pair%t.shared, firstKey, n), d.Strides.At(2), d.Strides.At(3)

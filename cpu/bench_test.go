@@ -241,8 +241,8 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// BenchmarkAfterRest measures products during the first 2 ms after a pause, in which the workers
-// fall asleep. BenchmarkMatMul measures the same products without a pause.
+// BenchmarkAfterRest measures products during the first 2 ms after a pause. The workers fall asleep
+// in the pause. BenchmarkMatMul measures the same products without a pause.
 func BenchmarkAfterRest(b *testing.B) {
 	d := Get()
 	x, y, out := newView(b, d, dtype.F32, 1, 256, 256), newView(b, d, dtype.F32, 1, 256, 256), newView(b, d, dtype.F32, 1, 256, 256)

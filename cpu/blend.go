@@ -101,8 +101,9 @@ func (d *Device) blend(o *device.Blend) error {
 	return nil
 }
 
-// run computes units lo to hi-1. A unit is a part of some lines if rows have one element. Otherwise
-// it is the rows of a group for one position of the axis.
+// run computes units lo to hi-1. If rows have one element, a unit is the same part of several lines
+// along the axis. Otherwise a unit is the same part of the rows of a group, for one position of the
+// axis.
 func (t *blendTask) run(lo, hi int) {
 	if t.direct != nil {
 		t.direct(t, lo, hi)
@@ -122,11 +123,12 @@ func (t *blendTask) run(lo, hi int) {
 	}
 }
 
-// blendGroup selects n rows that have the same position of the axis, and the same part of each of
-// them. The first row has the index outer in the first dimension. The part begins at column.
+// blendGroup selects the same part of n rows. The rows have the same position of the axis, and the
+// indices outer to outer+n-1 in the first dimension. The part begins at column.
 type blendGroup struct{ outer, n, column int }
 
-// row returns the rows of view v at position p of its axis, which has the given size.
+// row returns the group's rows in view v, at position p of the axis. The axis of v has the given
+// size.
 func (t *blendTask) row(w *rowWorker, v *device.View, g blendGroup, size, p int) rowOperand {
 	first := (g.outer*size+p)*t.inner + g.column
 	return rowOperand{unsafe.Add(pointer(v), first*w.size), w.t, size * t.inner * w.size, w.size}
@@ -290,7 +292,7 @@ func blendLines[K float32 | float64](t *blendTask, lo, hi int) {
 	}
 }
 
-// mixLines stores sums of two elements of lines, multiplied by their weights.
+// mixLines sets each result to the sum of two elements of a line, each multiplied by its weight.
 func mixLines[K float32 | float64](to, from *[linesTogether][]K, first, second []int64, u, v []K) {
 	a := from[0]
 	b, c, d := from[1][:len(a)], from[2][:len(a)], from[3][:len(a)]

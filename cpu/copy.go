@@ -25,7 +25,7 @@ type copyTask struct {
 }
 
 const (
-	// number of elements in a piece, and the least number for which another worker is used
+	// greatest number of elements in a piece, and least number of elements for a further worker
 	copyPiece = 1 << 13
 	copyRun   = 8 // runs are along a dimension of at least this size, if there is one
 )

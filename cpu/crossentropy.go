@@ -93,7 +93,8 @@ func (d *Device) pickLosses(o *device.CrossEntropy, bad *atomic.Int64) {
 	sign := expr.Encode(t, math.Copysign(0, -1))
 	from, targets, losses := pointer(x), pointer(&o.Target), pointer(&o.Loss)
 	row, col, target, loss := x.Strides.At(0)*size, x.Strides.At(1)*size, o.Target.Strides.At(0)*8, o.Loss.Strides.At(0)*t.Size()
-	// each row reads memory of its own, which takes as long as dozens of instructions
+	// Reading one element of a row takes as long as dozens of instructions, because each row is in
+	// another place in memory.
 	d.workers.parallel(x.Shape.At(0), inlineWork/64, each(func(i int) {
 		c, b := *(*int64)(unsafe.Add(targets, i*target)), uint64(0)
 		switch {

@@ -36,8 +36,8 @@
 //     subnormal numbers, below 2^-126, as zeros, in factors and in sums. Apart from subnormal
 //     numbers, the error has the same bound.
 //   - If the processor also has AMX, and Linux grants its tiles, all but small products of bfloat16
-//     use TDPBF16PS. It sums the even and the odd elements apart, 32 elements at a time. In other
-//     respects the previous point holds for it too.
+//     use TDPBF16PS. It sums the even and the odd elements separately, 32 elements at a time. In
+//     other respects the previous point holds for it too.
 //   - On Linux, with AVX-512 or AVX2, elementwise programs become machine code when they first run.
 //     The code's memory is never writable and executable at the same time. If the system refuses
 //     such memory, or with FLAMBEAU_JIT=off, the device runs one prepared kernel after the other,

@@ -317,8 +317,8 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, startRow, 
 		copy(r.pos[to:], pos)
 		return
 	}
-	// If rows are narrow, a block holds several rows. Their number is per, and they are added like
-	// one wide row.
+	// If rows are narrow, a block holds several rows, which are added like one wide row. The
+	// variable per is the number of rows in a block.
 	per := 1
 	if r.tiles == 1 {
 		per = max(1, min(r.pl.block/cols, n))
@@ -336,8 +336,8 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, startRow, 
 	copy(r.part[to*r.size:], at8(sum, cols*r.size))
 }
 
-// addTile stores the sum of n rows of a tile in acc.sum. The result is a wide row: partial sums
-// next to each other, whose number is per.
+// addTile stores the sum of n rows of a tile in acc.sum. The result is a wide row: rows of partial
+// sums next to each other. The argument per is the number of these rows.
 func (r *reduction) addTile(w *runner, acc *accumulator, at func(int) int, cols, from, n, per int) {
 	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	wide := per * cols

@@ -40,8 +40,9 @@ func (r *reduction) chooseColumns() {
 	r.fold = pl.foldOf(r.kind, r.ct, foldKey{reads: jit.Reads{Once: once}, columns: true})
 }
 
-// foldTile stores the sum of n rows of a tile in acc.sum, as a wide row: partial sums next to each
-// other, whose number is per. The tile begins at row firstRow of group k, and at column c0.
+// foldTile stores the sum of n rows of a tile in acc.sum, as a wide row: rows of partial sums next
+// to each other. The argument per is the number of these rows. The tile begins at row firstRow of
+// group k, and at column c0.
 func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, firstRow, n, per int) {
 	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	t := columnTile{reduction: r, w: w, c0: c0, cols: cols, per: per}
@@ -79,8 +80,8 @@ type columnTile struct {
 	c0, cols, per int
 }
 
-// fold computes rows of results; rows is their number. Row i of the results is the sum of depth
-// rows of the tile: row+i, row+i+per, row+i+2·per, and so on.
+// fold computes the given number of rows of results. Row i of the results is the sum of depth rows
+// of the tile: row+i, row+i+per, row+i+2·per, and so on.
 func (t *columnTile) fold(row, rows, depth int, results unsafe.Pointer) {
 	in, l, w := t.rank-2, t.pl.folded.loop, t.w
 	most := max(1, t.pl.foldUnit()/(t.cols*depth))

@@ -24,7 +24,7 @@ type fusedBody struct {
 	// whole is the loop that computes the whole body; nil if the body has several steps
 	whole *jit.Loop
 	plain *jit.Code // machine code of whole for operands whose rows are contiguous
-	// variants is machine code of whole for operands with other strides, made on demand
+	// variants holds machine code of whole for operands with other strides; it is made on demand
 	variants lookup[jit.Reads, *jit.Code]
 }
 
@@ -150,9 +150,8 @@ type fusion struct {
 	spill        int
 }
 
-// divide assigns each instruction to a loop or to a kernel. If the operands of a kernel are known
-// before all loops, the kernel runs there. Otherwise the current loop ends, and the kernel runs
-// after it.
+// divide assigns each instruction to a loop or to a kernel. A kernel runs before all loops if its
+// operands are known by then. Otherwise the current loop ends, and the kernel runs after it.
 func (f *fusion) divide() {
 	code := f.p.Code
 	outside := make([]bool, len(code)) // values computed before all loops or read from memory

@@ -43,8 +43,8 @@ func (d *Device) gridSampleGrad(o *device.GridSampleGrad) {
 	}
 }
 
-// gridSample computes the gradient op o. If o.D is absent, it samples the images and stores the
-// result in o.G.
+// gridSample computes the gradient that o describes. If o.D is absent, it samples the images
+// instead, and stores the result in o.G.
 func gridSample[K float32 | float64](d *Device, o *device.GridSampleGrad) {
 	all := func(v *device.View) []K {
 		if v.Absent() || v.Size() == 0 {
@@ -212,9 +212,9 @@ func padGrid[K float32 | float64](s *device.GridSampling, place, size K) (inside
 	return place, sign
 }
 
-// gridInner is Keys' kernel of cubic interpolation with a = -¾ (R. Keys, Cubic Convolution
-// Interpolation for Digital Image Processing, 1981). gridInner is the kernel at the distance u, at
-// most 1; v is 1-u. gridOuter is the kernel at the distance 1+u.
+// gridInner and gridOuter are Keys' kernel of cubic interpolation with a = -¾ (R. Keys, Cubic
+// Convolution Interpolation for Digital Image Processing, 1981). gridInner returns its value at the
+// distance u, at most 1, where v is 1-u. gridOuter returns its value at the distance 1+u.
 func gridInner[K float32 | float64](u, v K) K { return K((K(K(u*u)*-1.25) + u + 1) * v) }
 
 func gridOuter[K float32 | float64](u, v K) K { return K(K(K(u*v)*v) * -0.75) }

@@ -9,7 +9,7 @@ import (
 
 // untouched gives the pages of mem back to the system, which provides zeros when they are used
 // again. If an object was there before, Go has written to these pages, and they are in memory. If
-// the call fails, they stay in memory, which does no other harm.
+// the call fails, the only harm is that they stay in memory.
 func untouched(mem []byte) {
 	page := os.Getpagesize()
 	if skip := -int(uintptr(unsafe.Pointer(&mem[0]))) & (page - 1); skip < len(mem) {

@@ -400,8 +400,8 @@ func (pl *plan) place(slots, w int) {
 	slots += 2
 	// Most of the arena should stay in the first-level cache. The remaining part, mainly
 	// constants, should stay in the second-level cache. In a reduction, the order of additions
-	// depends on the size of the block. Loops and kernels need different numbers of slots, so this
-	// size must not depend on that number in a reduction.
+	// depends on the size of the block. There the size must not depend on the number of slots,
+	// because loops and kernels need different numbers.
 	pl.block = maxBlock
 	for pl.key.form != rawResults && pl.block > 256 && slots*w*pl.block > 96<<10 {
 		pl.block /= 2

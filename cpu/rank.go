@@ -34,8 +34,8 @@ func openDevices() []*Device {
 // number of freed bytes.
 func EmptyAll() int { return emptyExcept(nil) }
 
-// emptyExcept gives the cached memory of all devices except spared back to the system. It returns
-// the number of freed bytes.
+// emptyExcept gives cached memory back to the system: that of all devices except the device spared.
+// It returns the number of freed bytes.
 func emptyExcept(spared *Device) (bytes int) {
 	for _, d := range openDevices() {
 		if d != spared {

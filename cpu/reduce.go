@@ -80,8 +80,8 @@ func (d *Device) reduce(o *device.Reduce) error {
 	if !red.arg {
 		result = red.ct
 	}
-	// These are the strides of the combined values, which are contiguous in the order in which
-	// elements are visited.
+	// The strides of dense are those of the combined values, which are contiguous in the order in
+	// which elements are visited.
 	dense := shape.Layout{Shape: out.Shape, Strides: out.Shape}
 	at, isDense := 1, true
 	for i := n - 1; i >= 0; i-- {

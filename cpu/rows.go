@@ -13,8 +13,8 @@ import (
 // groups, because otherwise each short row would need a call of its own.
 const groupSize = 8192
 
-// sameBlock is a number of elements. To apply one value to a row, a worker passes this many copies
-// of the value to a primitive.
+// sameBlock is the number of copies of a value that a worker passes to a primitive, to apply the
+// value to a row.
 const sameBlock = 256
 
 // function is the plan of a function of one operand. Its arrays have the type in which the function
@@ -247,8 +247,8 @@ func (w *rowWorker) foldMatrix(k device.ReduceKind, dst, src unsafe.Pointer, n i
 func (w *rowWorker) row(k int) unsafe.Pointer { return data(w.rows[k]) }
 
 // values returns memory for one value for each row, from row lo of v on. If the values of v are
-// contiguous, it is the memory of v. Otherwise it is the worker's memory for values number k, from
-// which the method storeValues copies to v.
+// contiguous, it is the memory of v. Otherwise it is the worker's memory for values number k. The
+// method storeValues copies these values to v.
 func (w *rowWorker) values(v *device.View, lo, k int) unsafe.Pointer {
 	if v.Strides.At(0) == 1 {
 		return element(v, lo)

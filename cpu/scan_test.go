@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestScanInPlace scans contiguous rows, and the same rows as every second element of a matrix. The
+// TestScanInPlace scans contiguous rows, and the same rows with gaps between their elements. The
 // results must have the same bits, except for those of a NaN.
 func TestScanInPlace(t *testing.T) {
 	d := Get()

@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// inPlace scans rows whose operands and result have the same type and contiguous elements: sums,
-// products and linear recurrences. It does nothing and returns false for all other rows. The
-// conversions to float64 and back take no extra time: the processor does them while it waits for
-// the sum.
+// inPlace computes sums, products and linear recurrences along rows. The operands and the result
+// must have the same type (float32, float64 or int64) and contiguous elements. Otherwise it does
+// nothing and returns false. The conversions to float64 and back take no extra time: the processor
+// does them while it waits for the sum.
 func (t *scanTask) inPlace(first, rows int) bool {
 	if t.Kind != device.ScanSum && t.Kind != device.ScanProd && t.Kind != device.ScanLinear || t.Out.Strides.At(1) != 1 {
 		return false

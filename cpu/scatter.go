@@ -163,9 +163,9 @@ func (s *scatter) run(lo, hi int) {
 	}
 }
 
-// lines combines the lines with numbers lo to hi-1. w is at line lo. lines takes one element of
-// each of several neighbouring lines, at the same place of each line. It combines these elements as
-// if they formed a line.
+// lines combines the lines with numbers lo to hi-1; w is at line lo. It handles several
+// neighbouring lines together. The elements at the same place of these lines are combined as if
+// they formed a line.
 func (s *scatter) lines(w *walk, l scatterLine, lo, hi, inner int) {
 	dst, src, index := pointer(s.dst), pointer(s.src), pointer(s.index)
 	last, n, dx, ds := w.rank-1, l.n, l.dx, l.ds
@@ -185,8 +185,8 @@ func (s *scatter) lines(w *walk, l scatterLine, lo, hi, inner int) {
 	}
 }
 
-// rows combines one part of the rows at index outer of the dimensions before the axis. The part is
-// the s.cols columns from column c on.
+// rows combines at most s.cols columns, from column c on, of all rows along the axis. The argument
+// outer is the row-major index in the dimensions before the axis.
 func (s *scatter) rows(outer, c int) {
 	var do, so, io int
 	q := outer

@@ -88,8 +88,9 @@ func find[T number | int16 | int8 | uint8](row, values unsafe.Pointer, n, rowStr
 // that it reads. In this time the processor can work on other searches.
 const searches = 4
 
-// findSome searches a row for values that are not NaN. It returns distances in bytes from the row's
-// start. It has no branches that depend on elements, because the processor cannot predict them.
+// findSome searches a row for values that are not NaN. It returns the distance in bytes from the
+// row's start to the place of each value. It has no branches that depend on elements, because the
+// processor cannot predict them.
 func findSome[T number | int16 | int8 | uint8](v *[searches]T, row unsafe.Pointer, n, stride int, right bool) [searches]int {
 	var a, b, c, d int // distances so far
 	v0, v1, v2, v3 := v[0], v[1], v[2], v[3]

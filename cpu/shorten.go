@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/worklist"
 )
 
-// When a recording ends, package worklist shortens its list of work.
+// When a recording ends, package worklist shortens the recording's list of work.
 
 // lifetime says at which point of a recording the memory of a buffer is freed.
 type lifetime struct {

@@ -197,8 +197,8 @@ func (w *randomList) step() {
 	}
 }
 
-// halved records a map that reduces the values of v, the result of a reduction, so that they stay
-// small.
+// halved records a map that clamps the values of v to [-4, 4], so that they stay small. v is the
+// result of a reduction. halved frees v.
 func (w *randomList) halved(v device.View) device.View {
 	p := expr.MustLower([]*expr.Expr{expr.X(0).Max(expr.C(-4)).Min(expr.C(4))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 	out := w.dense(w.s, dtype.F32, v.Shape)

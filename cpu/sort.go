@@ -88,7 +88,7 @@ func (t *sortTask) run(lo, hi int) {
 	}
 }
 
-// few reports whether the result needs so few elements that most of a row is not sorted.
+// few reports whether the result needs so few elements that most of a row need not be sorted.
 func (t *sortTask) few() bool { return t.k < t.n/16 }
 
 func (s *sortSpace) position(w uint64) uint64 { return w & (1<<s.low - 1) }
@@ -121,7 +121,9 @@ func keyRange(keys []uint64) (least, most uint64) {
 	return least, most
 }
 
-// divideWords decides which bits of words hold what.
+// divideWords sets the numbers of bits of a word that hold the position (low) and the difference of
+// the keys (high). It also sets the number of low bits of the difference that words leave out
+// (cut).
 func (s *sortSpace) divideWords(least, most uint64) {
 	s.low, s.high = bits.Len(uint(len(s.keys)-1)), bits.Len64(most-least)
 	s.cut = max(0, s.low+s.high-64)

@@ -70,7 +70,8 @@ func checkSort(t *testing.T, d *Device, x device.View, k int, descending bool) {
 }
 
 // TestSortsLongRows sorts rows that several workers sort together, and the longest rows that one
-// worker sorts alone. The digits of the keys are spread evenly or not.
+// worker sorts alone. The digits of the keys are spread evenly in some rows, and unevenly in
+// others.
 func TestSortsLongRows(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	twice := func(v int64) int64 { return v<<22 | v<<11 | v } // equal digits

@@ -53,7 +53,7 @@ func (s *sortSpace) nans(t *sortTask) (n int) {
 // These constants are for the selection of one element of the sorted row, without sorting it.
 const (
 	longDigit = 11 // number of bits by which keys are counted at a time
-	// number of such bits for a short row, where clearing the counters would take long
+	// the same number for a short row, where clearing 2¹¹ counters would take long
 	shortDigit = 8
 	shortRow   = 4 << 10
 	fewKeys    = 32 // up to this number of keys, sorting them is faster
@@ -81,7 +81,7 @@ func (s *sortSpace) nth(k int) uint64 {
 		for ; int(counts[d]) <= k; d++ {
 			k -= int(counts[d])
 		}
-		// keys move only towards the front, so x may be a part of y
+		// no key moves towards the end, so x may be a part of y
 		n := 0
 		for _, key := range x {
 			y[n] = key

@@ -22,11 +22,12 @@ func plainRow(words int) bool {
 	return words <= 512
 }
 
-// stepLoop is a loop that copies 32-bit words to rows, for AVX-512 and for AVX2. It is compiled at
-// its first use, and is nil if the system refuses executable memory.
+// stepLoop holds two versions of a loop that copies 32-bit words to rows: for AVX-512 and for AVX2.
+// Each function compiles its version at the first call. It returns nil if the system refuses
+// executable memory.
 type stepLoop [2]func() *jit.Code
 
-// stepArena is the temporary memory of such a loop.
+// stepArena is the temporary memory of a stepLoop.
 type stepArena [2 * 64]byte
 
 // The loop plainRows reads successive words of the operand, and onceRows reads one word for each

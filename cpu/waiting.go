@@ -12,8 +12,8 @@ import (
 // A goroutine that spins sees a change in a tenth of a microsecond. A goroutine that sleeps must be
 // woken. Waking takes 5 to 10 µs on a physical machine and 30 to 70 µs in some virtual machines. It
 // costs the waker 2 to 15 µs. A waiting goroutine therefore first spins as long as waking would
-// take, and then sleeps. This costs at most twice as much as the better of the two. These rules
-// limit what spinning takes from other goroutines and processes:
+// take, and then sleeps. This costs at most twice as much as only spinning or only sleeping,
+// whichever is cheaper. These rules limit what spinning takes from other goroutines and processes:
 //
 //   - A worker spins only if most of its recent waits were short. Waits in which it slept count
 //     too.
@@ -35,7 +35,7 @@ var processStart = time.Now()
 
 func clock() time.Duration { return time.Since(processStart) }
 
-// measured holds measurements of the processors, which all worker pools share.
+// measured holds measurements of the processors. All worker pools share this variable.
 var measured struct {
 	waking      atomic.Int64 // moving average of the time that waking a goroutine takes, in ns
 	noSpinUntil atomic.Int64 // time of clock(), in ns, before which no goroutine spins

@@ -10,9 +10,10 @@ import (
 )
 
 // counterPool holds the counters of matrix products whose sums over k are divided among blocks.
-// Each stream, and each lane (recorded stream) of a recording, has its own counters, because its
-// launches run one after the other. Each launch resets the counters to zero. The counters are not
-// allocated from the memory pool, because an ordinary stream never gives them back.
+// Each stream, and each lane (recorded stream) of a recording, has its own counters. The launches
+// of one stream or lane run one after the other, so they can use the same counters. Each launch
+// resets the counters to zero. The counters are not allocated from the memory pool, because an
+// ordinary stream never gives them back.
 type counterPool struct {
 	mu       sync.Mutex
 	counters map[pool.StreamID]cu.DevicePtr

@@ -169,7 +169,7 @@ func (d *Device) Synchronize() error {
 
 type counters struct{ launches, kernels, compiled, up, down, downBytes, within atomic.Uint64 }
 
-// Counters holds the number of requests to a device since it was opened.
+// Counters counts the requests to a device since it was opened.
 type Counters struct {
 	Launches uint64 // number of kernels launched
 	Kernels  uint64 // number of kernels loaded

@@ -219,8 +219,8 @@ func le64(v uint64) []byte {
 	return b
 }
 
-// TestIndexErrors checks that an index error is returned once. It must be returned by a wait for
-// the stream that caused it, or for a stream that has waited for that stream.
+// TestIndexErrors checks that an index error is returned once. Either a wait for the stream that
+// caused the error must return it, or a wait for another stream that has waited for this stream.
 func TestIndexErrors(t *testing.T) { onBoth(t, "emulate,mem=16MiB,seed=2", testIndexErrors) }
 
 func testIndexErrors(t *testing.T, d *Device) {

@@ -151,7 +151,7 @@ func TestCapturedTraining(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// most launches of a capture clear the optimizer's state
+				// most of these launches clear the optimizer's state
 				if n := p.dev.Counters().Launches - launches; n > 40 {
 					t.Errorf("%d launches by the capture", n)
 				}

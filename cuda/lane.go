@@ -28,9 +28,9 @@ type lane struct {
 	held      []heldBlock
 }
 
-// heldBlock is a block of memory that was freed while recorded work may still use it. It becomes
-// free when the next node of the lane that owns it runs after the first clock[i] nodes of each
-// lane i.
+// heldBlock is a block of memory that was freed while recorded work may still use it. This work is
+// among the first clock[i] nodes of each lane i. The block becomes free when the next node of the
+// lane that owns it runs after all of these nodes.
 type heldBlock struct {
 	pool  *pool.Pool
 	block *pool.Block
@@ -122,7 +122,7 @@ type recordedEvent struct {
 	clock []uint32
 }
 
-// mark returns an event after the work that has been recorded in the lane so far.
+// mark returns an event that marks the end of the work recorded in the lane so far.
 func (l *lane) mark() *recordedEvent {
 	l.r.mu.Lock()
 	defer l.r.mu.Unlock()
@@ -204,8 +204,8 @@ func (r *recording) release(list []heldBlock) {
 }
 
 // holds is called when a block of the recording is freed. The argument users is the set of lanes
-// that have used the block. If the lane that owns the block does not run after their work yet,
-// holds keeps the block and returns true.
+// that have used the block. If the next node of the lane that owns the block may run before the
+// work of these lanes, holds keeps the block and returns true.
 func (r *recording) holds(owner *pool.Pool, b *pool.Block, gen, users uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -62,7 +62,7 @@ func Libraries() []Library {
 	return finder{goos: runtime.GOOS, home: home, env: os.Getenv}.all()
 }
 
-// finder searches for libraries on a machine, which tests can imitate.
+// finder searches a machine for libraries. Its fields let tests imitate other machines.
 type finder struct {
 	goos, home string
 	env        func(string) string

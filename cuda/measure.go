@@ -19,8 +19,8 @@ const (
 	// least total time of the launches that are measured together
 	measuredSample = 200 * time.Microsecond
 	measuredAtOnce = 32 // largest number of launches that are measured together
-	// a kernel is chosen instead of the planned one if its time is less than this fraction of the
-	// planned one's
+	// a form replaces the planned form if its time is less than this fraction of the time of the
+	// planned form
 	measuredGain = 0.97
 )
 

@@ -218,9 +218,9 @@ func (b *buffer) Size() int             { return b.size }
 func (b *buffer) Addr() uintptr         { return b.addr }
 func (b *buffer) Host() []byte          { return nil }
 
-// Use records that work queued on s so far uses the buffer. The buffer's memory is not reused
-// before that work is done. The stream s may belong to another device of this driver. A call of Use
-// after Free panics, because the memory may already belong to another buffer.
+// Use records that the buffer is used by the work queued on s so far. The buffer's memory is not
+// reused before that work is done. The stream s may belong to another device of this driver. A call
+// of Use after Free panics, because the memory may already belong to another buffer.
 func (b *buffer) Use(s device.Stream) {
 	if b.freed.Load() {
 		panic(b.dev.refusal("use", "buffer", "the buffer has been freed"))
@@ -290,6 +290,5 @@ func (d *Device) Stats() device.Stats {
 // ResetPeak sets the peaks to the current values.
 func (d *Device) ResetPeak() { d.pool.ResetPeak() }
 
-// Empty gives unused memory that the pool caches back to the driver. It returns the number of
-// bytes.
+// Empty returns the pool's unused memory to the driver. The result is the number of bytes.
 func (d *Device) Empty() int { return int(d.pool.Empty()) }

@@ -95,7 +95,7 @@ func Temperature(dev device.Device) (celsius int, err error) {
 }
 
 // PowerDraw returns the power that a GPU draws in milliwatts: torch.cuda.power_draw. Most GPUs
-// average it over the last second. It returns the same errors as [Utilization].
+// average the power over the last second. PowerDraw returns the same errors as [Utilization].
 func PowerDraw(dev device.Device) (milliwatts int, err error) {
 	return sensors("power draw", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Power(h)
@@ -104,8 +104,8 @@ func PowerDraw(dev device.Device) (milliwatts int, err error) {
 }
 
 // ClockRate returns the current clock of a GPU's multiprocessors in MHz: torch.cuda.clock_rate. The
-// field ClockRate of [DeviceProperties] is its maximum. It returns the same errors as
-// [Utilization].
+// field ClockRate of [DeviceProperties] is the maximum of this clock. The function ClockRate
+// returns the same errors as [Utilization].
 func ClockRate(dev device.Device) (megahertz int, err error) {
 	return sensors("clock rate", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Clock(h, nvml.ClockSM)

@@ -131,8 +131,8 @@ func (e *PeerError) Error() string {
 }
 
 // EnablePeerAccess enables direct copies from peer to dev (cudaDeviceEnablePeerAccess). The first
-// copy does the same automatically. A program calls it to undo [DisablePeerAccess], or to learn
-// early why copies will pass through the host's memory. If access is enabled already,
+// copy does the same automatically. A program calls EnablePeerAccess to undo [DisablePeerAccess],
+// or to learn early why copies will pass through the host's memory. If access is enabled already,
 // EnablePeerAccess does nothing. The error is a *[PeerError] if the hardware does not support peer
 // access. It is a *[device.OperandError] if dev or peer is not a GPU, both are the same GPU, or
 // they belong to different drivers. The driver's own error is a *[device.Fault].

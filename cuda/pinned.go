@@ -281,8 +281,8 @@ func (d *Device) reserve(size int) (unsafe.Pointer, error) {
 	return at, nil
 }
 
-// giveBack returns to the driver memory that reserve has taken. The caller holds the pool's mu,
-// and the device's context is current.
+// giveBack undoes reserve: it returns the memory to the driver. The caller holds the pool's mu, and
+// the device's context is current.
 func (d *Device) giveBack(at unsafe.Pointer, size int) bool {
 	p := &d.p.pinned
 	begin := time.Now()

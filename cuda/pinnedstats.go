@@ -60,8 +60,8 @@ type hostStats struct {
 //	                                 microseconds, by the host's clock even if emulated
 //
 // Sizes are the sizes of blocks, which are up to an eighth larger than the requests (in torch up to
-// twice). It panics with a *[device.OperandError] if dev is not a GPU. [Device.EmptyPinned] gives
-// the idle blocks back (torch._C._host_emptyCache).
+// twice). HostMemoryStats panics with a *[device.OperandError] if dev is not a GPU.
+// [Device.EmptyPinned] gives the idle blocks back (torch._C._host_emptyCache).
 func HostMemoryStats(dev device.Device) map[string]int64 {
 	p := &mustGPU("host memory stats", dev).p.pinned
 	p.mu.Lock()

@@ -102,7 +102,8 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 
 var origins = map[*Device]cu.Event{}
 
-// timed returns an event that measures time. A device's times count from its first such event.
+// timed returns an event that measures time. The times of a device are counted from the first call
+// of timed for that device.
 func timed(t *testing.T, d *Device) cu.Event {
 	t.Helper()
 	must(t, d.enter())

@@ -54,8 +54,8 @@ func alignment(addr uint64) uint32 { return uint32(min(256, addr&-addr)) }
 var libraryTypes = map[dtype.Type]cublaslt.DataType{dtype.F32: cublaslt.Float32, dtype.F16: cublaslt.Float16, dtype.BF16: cublaslt.BFloat16}
 
 // libraryDoes reports whether cublasLt can compute all parts of a fused product. If it cannot,
-// Supports returns false, even if the package's own kernels could. Package tensor then composes the
-// op of a plain product, which cublasLt computes, and other ops.
+// Supports returns false, even if the package's own kernels could. Package tensor then uses
+// cublasLt for a plain product, and computes the other parts by separate ops.
 func libraryDoes(o *device.MatMul) bool {
 	return o.Act == nil && o.Sums.Absent() && o.ColumnSums.Absent() && o.A.Type == o.B.Type
 }

@@ -74,9 +74,9 @@ func (d *Device) openProducts() error {
 
 // Products returns the name of the implementation of matrix products that the device uses. It is
 // "own kernels", or a library's name, version and path. FLAMBEAU_LIBS chooses the library. The
-// package's own kernels still compute products that the library does not support. The library
-// rounds a float32 bias to the type of 16-bit results before it adds it, as PyTorch's autocast
-// does.
+// package's own kernels still compute products that the library does not support. For 16-bit
+// results the library rounds a float32 bias to their type before the addition, as PyTorch's
+// autocast does.
 func (d *Device) Products() string {
 	if d.products == nil {
 		return "own kernels"

@@ -203,9 +203,9 @@ func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	return cu.Stream(id), nil
 }
 
-// Follow makes later work of one stream run after the work queued on a second stream. The arguments
-// id and before are the arenas of the two streams. The first stream then also takes over the memory
-// of the second stream's arena.
+// Follow makes later work of one stream run after the work queued on another stream. The argument
+// id is the first stream's arena, and before is the other stream's arena. The first stream also
+// takes over the memory of the arena before.
 func (b backing) Follow(id, before pool.StreamID) error {
 	e, err := b.Record(before)
 	if err != nil {

@@ -33,9 +33,9 @@ func (d *Device) Rehearsal() (device.Device, error) {
 	return r, nil
 }
 
-// Load loads the kernels that work on the device rehearsal has used. It loads several kernels at
-// once. The error is a *[device.OperandError] if rehearsal does not come from d.Rehearsal. Other
-// errors are a *[device.Fault] and ctx.Err().
+// Load loads the kernels that work on rehearsal, a device from d.Rehearsal, has used. It loads
+// several kernels at once. The error is a *[device.OperandError] if rehearsal is another device.
+// Other errors are a *[device.Fault] and ctx.Err().
 func (d *Device) Load(ctx context.Context, rehearsal device.Device, progress func(done, all int)) error {
 	r, ok := rehearsal.(*Device)
 	if !ok || r.rehearses != d {

@@ -54,8 +54,8 @@ const never = math.MaxInt
 
 type blockList struct {
 	blocks []*markedBlock // in the order in which they begin
-	// segments holds the recorded ends whose beginnings were not recorded. They are the ends of
-	// whole segments that the recording took over.
+	// segments holds the ends of blocks whose beginnings were not recorded. These blocks are whole
+	// segments that the recording took over.
 	segments []recorded
 }
 
@@ -81,9 +81,9 @@ func blocksOf(nodes []recorded) *blockList {
 	return list
 }
 
-// uses extends the lives of blocks. The recorded operation w at node n is now a part of a
-// merged item, which runs at node to. The argument it is that item. If both the operation and
-// the item use a block, the block must be alive at node to.
+// uses extends the lives of blocks. The recorded operation w at node n is now a part of a merged
+// item (the argument named it). That item runs at node to. If both the operation and the item use a
+// block, the block must be alive at node to.
 func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 	own := worklist.Of(w.op, nil)
 	for _, s := range slices.Concat(own.Reads, own.Writes) {
@@ -102,8 +102,8 @@ func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 }
 
 // lasts extends the life of the blocks that hold a result of the recorded operation w at node n.
-// They must live at least until the position to. This is needed if a later operation that computes
-// the same as w was dropped, because its readers now read the result of w.
+// They must live at least until the position to. This is needed if a later operation was dropped
+// because w computes the same. The readers of that operation now read the result of w.
 func (list *blockList) lasts(w *recorded, n int, result worklist.Span, to nodePlace) {
 	if !slices.ContainsFunc(worklist.Of(w.op, nil).Writes, result.Meets) {
 		return

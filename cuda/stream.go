@@ -23,7 +23,7 @@ type stream struct {
 	rec atomic.Pointer[lane]
 	// the recording's first stream on this device, if that is another stream; otherwise nil
 	main *stream
-	// set of the slots of this stream and of the streams for which it has waited
+	// a bit for the slot of this stream, and for the slot of each stream for which it has waited
 	mask atomic.Uint64
 }
 
@@ -163,7 +163,7 @@ func (s *stream) Device() device.Device { return s.dev }
 // ID returns the driver's handle of the stream.
 func (s *stream) ID() uint64 { return uint64(s.handle) }
 
-// Record returns an event after the work queued so far.
+// Record returns an event that marks the end of the work queued so far.
 func (s *stream) Record() (device.Event, error) {
 	if l := s.rec.Load(); l != nil {
 		return l.mark(), nil
@@ -206,8 +206,8 @@ func (s *stream) Wait(e device.Event) error {
 	return nil
 }
 
-// follow records that later work of s runs after the work of the streams whose slots are in mask. A
-// wait for s then also reports their index errors.
+// follow records that later work of s runs after the work of other streams: those whose slots have
+// a bit in mask. A wait for s then also reports the index errors of these streams.
 func (s *stream) follow(mask uint64) {
 	s.mask.Or(mask)
 	if s.main != nil {
@@ -233,7 +233,7 @@ func (s *stream) synchronize() error {
 
 var errReleased = errors.New("cuda: the event has been released")
 
-// event is a driver event after work of a stream.
+// event is an event of the driver that marks the end of some work of a stream.
 type event struct {
 	s        *stream
 	handle   cu.Event

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestEveryPrimitiveIsTold runs every primitive on both drivers. Each driver must report each
-// primitive once, and both must report the same work.
+// TestEveryPrimitiveIsTold runs every primitive on the CPU and on an emulated GPU. Each device must
+// report each primitive once, and both must report the same work.
 func TestEveryPrimitiveIsTold(t *testing.T) {
 	devs, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -116,8 +116,8 @@ func (r *tuningRig) product(t *testing.T, m int) []string {
 	return r.kernels(t)
 }
 
-// fastTile is a part of the names of product kernels with a tile that the model does not choose for
-// 40 rows.
+// fastTile is the part of a product kernel's name that stands for the tile 32×64×64. The model does
+// not choose this tile for 40 rows.
 const fastTile = "_32x64x64_"
 
 // TestTuning measures a product. The fastest form must replace the model's choice and be recorded.

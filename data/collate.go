@@ -40,10 +40,10 @@ func odd(at int, format string, args ...any) error {
 // Collate.
 func Collate(samples []Sample) (*Batch, error) { return collator{}.batch(samples) }
 
-// PadCollate returns a function for Config.Collate that collates as [Collate], but accepts slices
-// of numbers and tensors that differ in their first dimension. The function pads them with the
-// value pad to the length of the longest in the batch, as torch's pad_sequence with batch_first.
-// For integer types, pad must be a whole number.
+// PadCollate returns a function for Config.Collate that collates as [Collate] does, but pads
+// tensors and slices of numbers whose lengths differ. The length of a tensor is its first
+// dimension. The function pads them with the value pad to the length of the longest in the batch,
+// as torch's pad_sequence does with batch_first. For integer types, pad must be a whole number.
 func PadCollate(pad float64) func(samples []Sample) (*Batch, error) {
 	return collator{pad: true, padValue: pad}.batch
 }

@@ -26,8 +26,9 @@ type Config struct {
 	// Transform changes each sample. rng is the sample's source of random numbers, as in
 	// [RandDataset]. Several workers may call Transform at the same time.
 	Transform func(s Sample, rng *rand.Rand) (Sample, error)
-	// Collate makes a batch of samples, apart from the field Index. A nil Collate means [Collate].
-	// Several workers may call it at the same time. It must not keep the slice.
+	// Collate makes a batch of samples. The loader then sets the batch's field Index. A nil Collate
+	// means the function [Collate]. Several workers may call Collate at the same time. It must not
+	// keep the slice samples.
 	Collate func(samples []Sample) (*Batch, error)
 
 	// Device is the device on which the loop receives its batches. A nil Device means the CPU,

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// torchGolden is the contents of the file that _golden/dataloader.py wrote.
+// torchGolden holds the contents of the file that _golden/dataloader.py wrote.
 type torchGolden struct {
 	Distributed []struct {
 		N, World int
@@ -59,8 +59,8 @@ func TestSamplersAreTorchs(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := slices.Collect(s.Indices(1))
-				// Positions in the shuffled order replace the samples, because the shuffles differ
-				// from PyTorch's. The positions must equal PyTorch's.
+				// PyTorch shuffles in another order. So replace each sample by its position in the
+				// shuffled order. These positions must equal PyTorch's.
 				if shuffle {
 					order := slices.Collect(data.RandomSampler{N: c.N, Seed: 3}.Indices(1))
 					for k := range got {

@@ -190,10 +190,12 @@ func (d *exiting) Get(i int) (data.Sample, error) {
 	return d.squares.Get(i)
 }
 
-// However a loop ends, no goroutine remains. If a sample ended it, the error names the sample.
+// However a loop ends, no goroutine remains. If a sample ended the loop, the error names the
+// sample.
 func TestEveryEndOfALoop(t *testing.T) {
 	c := data.Config{Batch: 2, Workers: 3, Prefetch: 4}
-	// This starts the goroutines of package tensor that never end.
+	// The first loop starts goroutines of package tensor that never end. They must not be counted
+	// as remaining.
 	firstBatches(t, load(t, &squares{n: 10}, c), -1)
 	before := runtime.NumGoroutine()
 	loop := func(d data.Dataset, ctx context.Context, body func(n int) bool) (n int, err error) {

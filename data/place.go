@@ -149,7 +149,7 @@ func (r *run) moveAhead(res *result, number int) {
 	}
 }
 
-// moveLate copies a batch that moveAhead could not copy.
+// moveLate copies a batch that moveAhead has not copied for lack of memory.
 func (r *run) moveLate(res *result, number int) {
 	if !res.late {
 		return

@@ -195,8 +195,9 @@ type Communicator interface {
 	// streams and before later work. Only one call of Collect may run at a time. After an error
 	// that does not wrap errors.ErrUnsupported, the communicator cannot be used any more.
 	Collect(streams []Stream, c *Collective) error
-	// Close releases the communicator. Abort ends calls of Collect and kernels that do not return.
-	// Any goroutine may call Abort, even while another goroutine is in Collect.
+	// Close releases the communicator. Abort makes hanging calls of Collect and Close return, and
+	// ends hanging kernels. Any goroutine may call Abort, even while another goroutine is in
+	// Collect.
 	Close() error
 	Abort() error
 }

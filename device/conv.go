@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// ConvKind selects the result of a convolution or one of its two gradients.
+// ConvKind says what a [Convolution] computes: its result, or one of its two gradients.
 type ConvKind uint8
 
 // These are the kinds of convolutions. ConvForward computes Y from X and W. ConvData computes the

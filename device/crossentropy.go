@@ -17,7 +17,7 @@ import (
 //
 // Mean and Count have one element each. Either both are present or both are absent. Count is an
 // I64: the number of targets that are not Ignore. Mean has the type of Loss: it is the sum of Loss,
-// divided by Count. The sum has the same bits as the result of a [Reduce].
+// divided by Count. The sum has the same bits as a [Reduce] of Loss.
 type CrossEntropy struct {
 	Loss, Top, Rest, X, Target View
 	Mean, Count                View

@@ -221,8 +221,8 @@ type WorkerSharer interface {
 // kernel is first used.
 type Preparer interface {
 	// Prepare loads the code of an op whose kernels do not depend on its views, such as a
-	// [MultiMap]. For other ops it does nothing. Loading needs memory. A program may need either
-	// all of several launches to run, or none. It then calls Prepare before the first launch. An
+	// [MultiMap]. For other ops it does nothing. Loading may exhaust the memory. If several
+	// launches must run together or not at all, a program calls Prepare before the first. An
 	// out-of-memory error then comes before any launch.
 	Prepare(op Op) error
 }

@@ -11,8 +11,8 @@ import (
 // the row, and rstd = 1/√(v + Eps), where v is the biased variance of the row, computed in two
 // passes. If RMS is set, mean is 0.
 //
-// Weights and biases repeat every Period rows, and Inner neighbouring columns share one of them.
-// The element in row r and column c uses the weight with index ((r mod Period)·columns + c) /
+// Weights and biases repeat every Period rows. Inner neighbouring columns share a weight and a
+// bias. The element in row r and column c uses the weight with index ((r mod Period)·columns + c) /
 // Inner, rounded down. A layer normalisation has Period 1 and Inner 1. A group normalisation has
 // Period groups, and Inner is the number of elements of a channel.
 type RowNorm struct {

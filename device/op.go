@@ -222,13 +222,12 @@ func nth(i int, list ...Operand) Operand {
 
 func clone(v []View) []View { return append([]View(nil), v...) }
 
-// sparse returns the reason for refusing v, which is not a contiguous view of the given type and
-// shape.
+// sparse returns the text of an error: v is not a contiguous view of the given type and shape.
 func sparse(v *View, t dtype.Type, want shape.Dims) string {
 	return fmt.Sprintf("%v of %v with strides %v, want contiguous %v of %v", v.Shape, v.Type, v.Strides, want, t)
 }
 
-// wrong returns the reason for refusing v, which is not a view of the given type and shape.
+// wrong returns the text of an error: v is not a view of the given type and shape.
 func wrong(v *View, t dtype.Type, want shape.Dims) string {
 	return fmt.Sprintf("%v of %v, want %v of %v", v.Shape, v.Type, want, t)
 }

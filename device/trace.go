@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Tracer is told about the work of drivers and tensors, from a call of [SetTracer] on. Package
+// A Tracer is told about the work of drivers and tensors after a call of [SetTracer]. Package
 // profile has a tracer. A tracer may also only count events. Its methods are called on the
 // goroutine that does the work, and by several goroutines at the same time. They must return soon,
 // and must not call a device or a tensor.
@@ -188,9 +188,9 @@ type MemoryEvent struct {
 	Pinned bool   // the memory is page-locked memory of the host
 	Origin Origin // what the memory was allocated for
 	// InUse is the number of bytes in use after the event, as [Stats] counts them. If Pinned is
-	// set, it counts page-locked memory instead of the device's. It is -1 if the number is unknown,
-	// because the memory is freed later or because Stats does not count it (buffers of the CPU
-	// below 8 KiB).
+	// set, it counts page-locked memory instead of the device's. It is -1 if the number is unknown:
+	// the memory is freed later, or Stats does not count it. Stats does not count buffers of the
+	// CPU below 8 KiB.
 	InUse int
 }
 

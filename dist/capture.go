@@ -177,8 +177,8 @@ func (t *capture) follow(g *Group, f func(s *tensor.Scope), opts []tensor.Option
 	}
 }
 
-// errEnded is the error of a capture if some rank's f panicked with a value that is not an error of
-// the library, or ended its goroutine.
+// errEnded is the error of a capture in which some rank's f ended its goroutine, or panicked with a
+// value that is not an error of the library.
 var errEnded = errors.New("its function panicked, or ended its goroutine by runtime.Goexit")
 
 // record waits for the rank's turn to record, and calls f.
@@ -268,7 +268,7 @@ func (t *capture) began(c *core, sl *slot) {
 	t.slots = append(t.slots, begun{c, sl})
 }
 
-// ran ends a collective of the capture, which has been recorded or has failed with err.
+// ran ends a collective of the capture. The collective was recorded, or it failed with err.
 func (t *capture) ran(c *core, sl *slot, err error) {
 	if err != nil {
 		t.fail(t.rankIn(c, sl.first.rank), err)

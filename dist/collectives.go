@@ -49,7 +49,7 @@ func (w *Work) Wait() {
 func (w *Work) err() error { return w.core.wait(w.slot, w.call) }
 
 // waitQueued waits until the collective is queued, for an op that needs one of its tensors. It
-// returns no error for a collective that was dropped because an earlier step was made void.
+// returns no error if the collective was dropped with a void step that this rank has already ended.
 func (w *Work) waitQueued() error {
 	err := w.err()
 	if err != nil && w.core.dropped(w.slot, w.call.rank) {
@@ -58,8 +58,8 @@ func (w *Work) waitQueued() error {
 	return err
 }
 
-// messages identifies the messages from rank src to rank dst. While such a message is pending, its
-// tensors are marked as used by this value.
+// messages identifies the messages from rank src to rank dst. It is the owner under which a pending
+// message holds its tensors.
 type messages struct {
 	core     *core
 	src, dst int

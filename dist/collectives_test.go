@@ -13,8 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// lists returns lists of devices for tests of collectives: one of CPU ranks and one of GPUs for
-// each number of ranks.
+// lists returns two lists of devices for each number of ranks: one of CPU ranks, and one of GPUs.
 func lists(t testing.TB, worlds ...int) map[string]DeviceList {
 	t.Helper()
 	all := map[string]DeviceList{}

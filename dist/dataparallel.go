@@ -59,9 +59,9 @@ type Parallel[M any] struct {
 //     anomaly) apply to all replicas. The call is an error in a GPU's [tensor.Capture] and inside
 //     [autograd.Checkpoint]. Checkpoints inside the model work.
 //
-// Every tensor that a replica uses and that requires a gradient must be a parameter of the model or
-// an input of the call. Any other such tensor is an error, because its gradient would be lost.
-// Second derivatives ([tensor.CreateGraph]) through the call are an error too.
+// If a replica uses a tensor that requires a gradient, the tensor must be a parameter of the model
+// or an input of the call. Otherwise its gradient would be lost, so this is an error. Second
+// derivatives ([tensor.CreateGraph]) through the call are an error too.
 //
 // Some errors, such as an index outside its axis, are found only when a device runs the work.
 // Backward returns such errors of the devices other than devices[0]. If the call records no graph,

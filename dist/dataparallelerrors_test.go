@@ -131,8 +131,8 @@ func TestDataParallelReplicaErrors(t *testing.T) {
 }
 
 // TestDataParallelLateErrors causes errors on devices other than the first. Such an error is found
-// only when its device runs the work. Backward must report it, or the call itself if the call
-// records no graph.
+// only when its device runs the work. Backward must report it. If the call records no graph, the
+// call itself must report it.
 func TestDataParallelLateErrors(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	dp := dist.DataParallel(nn.To(nn.NewEmbedding(3, 2), g[0]), g)

@@ -19,8 +19,8 @@ type gathered struct {
 	results  []int      // indices of the results that have a gradient
 	common   dtype.Type // type to which all these results are converted
 	rows     [][]int    // rows[k][i] is the number of rows of result k of replica i
-	// branch[i][k] is the number under which the node's context has saved result results[k] of
-	// replica i. It is -1 if that result needs no gradient.
+	// branch[i][k] is for result results[k] of replica i. It is the number under which the node's
+	// context has saved the result, or -1 if the result needs no gradient.
 	branch [][]int
 }
 

@@ -82,8 +82,8 @@ func TestDataParallelAutocast(t *testing.T) {
 }
 
 // TestDataParallelDropout checks that different replicas and different calls drop different
-// elements. With the same seed they must drop the same elements. Backward must use the elements
-// that the call dropped.
+// elements. A second run with the same seed must drop the same elements. Backward must use the
+// elements that the call dropped.
 func TestDataParallelDropout(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	dp := dist.DataParallel(nn.NewSequential(nn.NewDropout(0.5)), devices)

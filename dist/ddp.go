@@ -235,8 +235,8 @@ func (r *Reducer) Group() *Group { return r.group }
 // DDP then averages the gradients with these weights. In this way ranks may have batches of
 // different sizes, even empty batches. Either all ranks call it or none does. If the ranks' losses
 // depend on each other, as with [ConvertSyncBatchNorm], the weighted average is not the right
-// gradient. In that case do not call Weigh, but multiply each rank's loss by its number of samples
-// and by World, and divide it by the number of samples of all ranks.
+// gradient. In that case do not call Weigh. Instead, multiply each rank's loss by its number of
+// samples and by World, and divide it by the number of samples of all ranks.
 func (r *Reducer) Weigh(w float64) {
 	if !(w >= 0) {
 		panic(r.group.misuse("weigh", tensor.ErrValue, fmt.Sprintf("%v is no weight", w)))

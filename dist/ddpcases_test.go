@@ -260,8 +260,8 @@ func TestDDPUnusedEverywhere(t *testing.T) {
 	forEach(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := nn.To(newLinears(12, 6, 6), g.Device())
-			// the weighted mean must really be computed: with these weights, even the mean of equal
-			// numbers has rounding errors
+			// with these weights even the mean of equal numbers has rounding errors, so a gradient
+			// that is averaged twice changes
 			g.NewReducer(m).Weigh(float64(g.Rank()) + 0.7)
 			use := func(all bool) {
 				g.Do(func(s *tensor.Scope) {

@@ -49,9 +49,9 @@ func (p *preferred) Collect(streams []device.Stream, c *device.Collective) error
 func (p *preferred) Close() error { return errors.Join(p.Communicator.Close(), p.rest.Close()) }
 
 // inProcess moves data between devices of one process. If the host can access the devices' memory,
-// the collective runs on the host. Otherwise it copies from device to device. Each rank combines
-// one part of the elements, in the order of ranks, and copies it to the other ranks. For W ranks
-// and operands of n bytes, each device thus receives 2·n·(W-1)/W bytes, as in a ring.
+// a collective runs on the host. Otherwise data is copied from device to device. Each rank then
+// combines one part of the elements, in the order of ranks, and the other ranks copy the result.
+// For W ranks and operands of n bytes, each device thus receives 2·n·(W-1)/W bytes, as in a ring.
 type inProcess struct {
 	devices []device.Device
 	// the CPU, which does the work of all ranks; nil if the ranks' memory is not host memory
@@ -70,8 +70,8 @@ func newInProcess(devices []device.Device) *inProcess {
 // Name returns "in-process".
 func (*inProcess) Name() string { return "in-process" }
 
-// Abort does nothing: when Collect queues work for a device, the device never has to wait for work
-// that is not queued yet.
+// Abort does nothing, because no device can hang: work that Collect queues waits only for work that
+// is already queued.
 func (*inProcess) Abort() error { return nil }
 
 // Close frees the staging memory.

@@ -14,8 +14,8 @@ import (
 // ranks. Then all ranks get the [DDP] models of the rank whose f returned last.
 //
 // Ranks with data may also call gathers, in which ranks without data contribute zeros. If a
-// collective needs data from a rank without data (Broadcast or Scatter from it, Send, Recv), it
-// fails with an *[Error] of the kind [ErrLeft].
+// collective needs data from a rank that has none, it fails with an *[Error] of the kind [ErrLeft].
+// Such collectives are Broadcast and Scatter from that rank, Send and Recv.
 func (g *Group) Join(f func()) {
 	g.member("join")
 	if g.capture() != nil {

@@ -18,8 +18,8 @@ import (
 
 // core is the part of a group that all its ranks share. Each rank numbers its collectives. Calls of
 // different ranks with the same number belong to the same collective, and are stored in one slot.
-// The last rank to call queues the work of all ranks, so no device ever waits for work that is not
-// queued.
+// The rank that calls last queues the work of all ranks, so no device ever waits for work that is
+// not queued.
 type core struct {
 	world   *world
 	members []int // the group's ranks, as rank numbers of the Run
@@ -72,8 +72,8 @@ type call struct {
 	inPlace  bool // whether src and dst are the same tensor
 	weight   float64
 	value    any
-	// function that the last rank to call runs on the values of all ranks; its result goes to all
-	// ranks
+	// agree is called by the rank that calls last, with the values of all ranks. All ranks get its
+	// result.
 	agree func(values []any) (any, error)
 }
 
@@ -122,7 +122,7 @@ func (a signature) String() string {
 	return s
 }
 
-// trace stores the stack of the call. Errors name the line of the program that it contains.
+// trace stores the stack of the call. Errors name the program's line in this stack.
 func (k *call) trace() { k.n = runtime.Callers(2, k.pc[:]) }
 
 func (k *call) site() string { return callsite.First(k.pc[:k.n]) }
@@ -320,7 +320,8 @@ func (c *core) absent(sl *slot) error {
 	if r := c.world.returned(c.ofWorld(c.missingFrom(sl))); r >= 0 {
 		return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, returned from its function and never comes to %v", r, c.world.devices[r].Name(), sl.first.what))
 	}
-	// only a message can wait for a rank without data, so this slot is a message
+	// ranks without data (Join) take part only in messages; so if one is missing, the slot is a
+	// message
 	for _, r := range c.missingFrom(sl) {
 		if c.joined[r] {
 			return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, has no more data (Join) and does not come to %v", c.members[r], c.devices[r].Name(), sl.first.what))

@@ -168,7 +168,7 @@ func (w *world) fail(rank int, err error) {
 		return
 	}
 	var step *StepError
-	// this rank passes on the failure of another rank, which has not reported it yet
+	// step.Rank has failed but has not reported it yet, and this rank passes on its failure
 	if errors.As(err, &step) {
 		rank, err = step.Rank, step.Err
 	}

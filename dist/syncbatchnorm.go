@@ -14,10 +14,10 @@ import (
 //
 //	l := dist.ConvertSyncBatchNorm(nn.NewBatchNorm2d(64), g)
 //
-// The ranks' batches may differ in size and may be empty. The gradients of inputs are gradients of
-// the sum of all ranks' losses. The gradients of weight and bias are this rank's part of that sum.
-// Running statistics are equal on all ranks. In evaluation mode, and in a group of one rank, the
-// layers work as before.
+// The ranks' batches may differ in size and may be empty. Gradients are those of the sum of all
+// ranks' losses. An input gets its whole gradient. Weight and bias get only this rank's part of
+// their gradients. Running statistics are equal on all ranks. In evaluation mode, and in a group of
+// one rank, the layers work as before.
 //
 // Each rank converts its own model with its own group. A copy of a model must be converted again.
 // All ranks must call their layers in the same order, and all must be in training mode. A layer in

@@ -177,7 +177,7 @@ func (t *turns) fail(rank int, err error) {
 		e.Rank = t.core.members[rank]
 	}
 	var step *StepError
-	// this rank passes on the failure of another rank, which has not reported it yet
+	// step.Rank has failed but has not reported it yet, and this rank passes on its failure
 	if errors.As(err, &step) {
 		e.Rank, e.Err = step.Rank, step.Err
 	}

@@ -216,8 +216,8 @@ func TestPartition(t *testing.T) {
 				load[rank] += n * sp.typ.Size()
 			}
 		}
-		// most bounds the bytes that rounded cuts add to a rank. Each cut is rounded to the
-		// grain, once for each space.
+		// most bounds the bytes that rounded cuts add to a rank. In each of the four spaces that
+		// can be cut, these are up to grain+1 elements of up to 4 bytes.
 		total, most := 0, 4*(grain+1)*4
 		largest := 0
 		for i, m := range members {

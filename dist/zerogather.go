@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// roomOfGather is the default of ZeRO.room in bytes. Two rounds are in progress at the same time.
+// roomOfGather is the default of ZeRO.room in bytes. Two rounds are in progress at the same time,
+// so their buffers take twice as much.
 const roomOfGather = 32 << 20
 
 // gathering copies the elements that each rank has changed to all other ranks, in rounds. A round
@@ -29,8 +30,8 @@ type round struct {
 	room     *tensor.Tensor // buffer of World·n elements; each rank provides n of them
 }
 
-// pair is a view of some elements of a parameter, with the view of the buffer that holds their
-// copy.
+// pair holds two views: param has some elements of a parameter, and room is the place for their
+// copy in the buffer.
 type pair struct{ param, room *tensor.Tensor }
 
 // newGathering allocates the memory that a gathering needs.

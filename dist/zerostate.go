@@ -131,8 +131,9 @@ func merge(members []member, list []pieces) (map[int64]any, error) {
 	return whole, nil
 }
 
-// joined returns the state for a parameter whose elements several ranks had. It concatenates values
-// that have one entry for each element. All other values are equal on all ranks.
+// joined returns the state of a parameter whose elements were divided among several ranks. It
+// concatenates values that have one entry for each element. All other values are equal on all
+// ranks.
 func joined(m member, states []map[string]any, parts []optim.Part) (map[string]any, error) {
 	whole := map[string]any{}
 	for name, v := range states[0] {

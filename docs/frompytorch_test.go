@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// complete lists the packages whose exported names must all be in the pages on PyTorch: in a row,
-// or in the table of the package's other names.
+// complete lists the packages whose exported names must all be in the pages on PyTorch. A name that
+// no row of a page mentions must be in the generated table of the package's other names.
 var complete = []string{
 	"amp", "autograd", "checkpoint", "cuda", "data", "detect", "digits", "dist", "doctor",
 	"initial", "memsnap", "models", "nn", "npy", "optim", "profile", "safetensors", "sched", "table",
@@ -50,15 +50,15 @@ var (
 )
 
 const (
-	// titles ends the header line of a table whose last column is generated.
+	// titles is the end of the header line of each table whose last column is generated.
 	titles = " Signatures |\n"
 	fold   = "<br>" // separates signatures
 )
 
-// The generated parts of the pages agree with the packages' comments. They are the line of
-// packages, the column of signatures, and the tables of a package's other names. The table of
+// Some parts of the pages are generated: the line of packages, the column of signatures, and the
+// tables of a package's other names. These parts agree with the packages' comments. The table of
 // absent operations agrees with the operations that have no adapter in package samples. With -args
-// -write the test writes these parts.
+// -write the test writes all of these.
 func TestFromPyTorch(t *testing.T) {
 	list, err := filepath.Glob("from-pytorch/*.md")
 	if err != nil || len(list) < 10 {
@@ -205,12 +205,12 @@ func (l *library) mentions(cell string) (all []mention) {
 	return all
 }
 
-// signatures returns the signatures of the names in a cell, as code. types has the types of
-// variables in earlier cells of the table, and signatures adds those of this cell.
+// signatures returns the signatures of the names in a cell, as code. types maps the variables of
+// earlier cells of the table to their types, and signatures adds the variables of this cell.
 func (l *library) signatures(cell string, types map[string]string) (list []string) {
 	all := l.mentions(cell)
-	// here holds the types of the mentions so far, and later holds those of all mentions that
-	// are written with their package.
+	// here holds the result types of the names handled so far. later holds the result types of all
+	// names that the cell writes with a package.
 	var here, later []string
 	bare := true // whether the cell mentions neither a package nor a field
 	for _, m := range all {
@@ -306,7 +306,8 @@ func (l *library) unsaid(pkg string, said map[string]bool) string {
 // marks escapes the characters of a comment that have a meaning in Markdown.
 var marks = strings.NewReplacer("|", "\\|", "<", "\\<", "*", "\\*", "_", "\\_")
 
-// unsought are classes of reasons that do not help a reader who searches for a function.
+// unsought lists how some reasons begin. Readers do not search for operations that are absent for
+// such a reason, so the table leaves these operations out.
 var unsought = []string{
 	"inner form of", "the samples hold", "the function behind the layer", "a form for CUDA alone",
 }

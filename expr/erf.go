@@ -24,8 +24,8 @@ func init() {
 			e.lo = sq.lo.Neg().FMA(e.hi, e.lo)
 
 			g := poly(c.Sub(C(2)).Div(c.Add(C(2))), pick(f, erfcCoef32, erfcCoef64))
-			// fastSum needs 2c ≥ 1. For a smaller c the value near, computed above, is used
-			// instead.
+			// fastSum needs 2c ≥ 1. For a smaller c the result is the variable near, which was
+			// computed above.
 			d := fastSum(c.Add(c), C(1))
 			inv := C(1).Div(d.hi)
 			v := pair{hi: g.Mul(inv)}

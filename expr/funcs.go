@@ -9,8 +9,8 @@ import (
 // The named functions are formulas over the primitives, one for float32 and one for float64. So a
 // result has the same bits on every device. A Select computes both branches, so a formula limits
 // the argument of a branch that could overflow when it is not selected. The sign of a NaN is not
-// defined. Errors are at most 2 units in the last place over the whole range of the type, including
-// subnormal arguments and results, unless the comment of a function says otherwise.
+// defined. Unless the comment of a function says otherwise, errors are at most 2 units in the last
+// place. This holds over the whole range of the type, including subnormal arguments and results.
 
 // format describes a binary float type for the formulas.
 type format struct {

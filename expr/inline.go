@@ -103,8 +103,8 @@ func (l *lowerer) append(p *Program, leaf func(Instr) int32) []int32 {
 	return id
 }
 
-// stored returns an instruction with the value that instruction id has after it was stored as type
-// t and loaded again.
+// stored returns an instruction that computes the value of instruction id after a store as type t
+// and a load.
 func (l *lowerer) stored(id int32, t dtype.Type) int32 {
 	c := l.p.Code[id]
 	if c.Op == OpX && l.p.In[c.Imm] == t {

@@ -101,7 +101,8 @@ func (p *Program) copies() bool {
 	return len(p.Code) == 1 && last.Op == OpX || len(p.Code) == 2 && last.Op == OpCvt && p.Code[last.A].Op == OpX
 }
 
-// reserved lists the names of programs that do not belong to a function.
+// reserved lists the names of copies, casts, fills and primitives. If a function has such a name,
+// the names of its programs contain a key.
 var reserved = append([]string{"copy", "cast", "fill"}, opNames[:]...)
 
 // overOperands reports whether x is one operation on n operands in order. Then the operation's name

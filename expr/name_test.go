@@ -109,8 +109,8 @@ func TestNamesWithoutKeys(t *testing.T) {
 	}
 }
 
-// TestNamesOfFunctions checks the two cases in which a function's name contains a key: it has more
-// operands than a name has types, or its name is also the name of an operation.
+// TestNamesOfFunctions checks the two cases in which a function's name contains a key: a name has
+// no room for the types of all operands, or the function has the name of an operation.
 func TestNamesOfFunctions(t *testing.T) {
 	for _, f := range []Func{{Name: "four", Arity: 4}, {Name: "add", Arity: 2}} {
 		f.Expand = func(_ dtype.Type, x []*Expr) *Expr { return x[0].Sub(x[1]) }

@@ -31,8 +31,8 @@ func BenchmarkCharGPTStep(b *testing.B) {
 	})
 }
 
-// BenchmarkGenerate measures the tokens a second of greedy generation with the cache. The model is
-// narrow, and as deep as GPT-2.
+// BenchmarkGenerate measures greedy generation with the cache, in tokens per second. The model has
+// 6 layers of 192 features.
 func BenchmarkGenerate(b *testing.B) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.NewGPT(models.GPTConfig{Vocab: 1000, Context: 256, Layers: 6, Heads: 6, Width: 192}, nn.In(s))

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// For each token, generation on a GPU copies only the numbers of the chosen tokens to the host, 8
-// bytes for each sequence in one read. It copies only the prompt to the GPU. Training reads nothing
+// Each step of generation on a GPU makes one copy to the host: the ids of the chosen tokens, 8
+// bytes for each sequence. Generation copies only the prompt to the GPU. Training reads nothing
 // from the GPU. Generation and training free all memory.
 func TestHostCopies(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
@@ -22,7 +22,7 @@ func TestHostCopies(t *testing.T) {
 		m := models.NewGPT(models.GPTConfig{Vocab: 31, Context: 6, Layers: 1, Heads: 2, Width: 8, Dropout: 0.1}, nn.In(s))
 		prompts := [][]int{{1, 2}, {3, 4}, {5, 6}}
 		for _, o := range []models.GenerateOptions{{}, {Temperature: 1, TopK: 5, TopP: 0.9}, {MaxTokens: 7, Slide: true, Temperature: 1, TopP: 0.9}} {
-			// The first call makes programs and constants.
+			// The first call is not counted, because it also makes programs and constants.
 			if _, err := m.Generate(prompts, o); err != nil {
 				t.Fatal(err)
 			}

@@ -62,7 +62,8 @@ func fill(m any, prefix string, scale float64) {
 	}
 }
 
-// digest returns the elements of the gradient of parameter i that the golden file contains.
+// digest returns what the golden file contains of g, the gradient of parameter i. For a vector this
+// is g itself. For a matrix it is the weighted sums of the rows and of the columns.
 func digest(i int, g *tt) []float64 {
 	v := g.Floats()
 	if g.Rank() == 1 {

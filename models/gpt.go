@@ -130,7 +130,7 @@ func NewGPT(c GPTConfig, opts ...nn.Option) *GPT {
 	return m
 }
 
-// Forward returns logits [batch, length, vocab] for tokens ids [batch, length]: at each position,
+// Forward returns logits [batch, length, vocab] for token ids [batch, length]: at each position,
 // the logits of the next token. There may be at most Context positions.
 func (m *GPT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&ids, &y)()

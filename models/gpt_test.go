@@ -90,8 +90,8 @@ func TestGPTMisuse(t *testing.T) {
 	}
 }
 
-// State dicts load with and without a prefix, with the last layer's weight, which is tied to the
-// token table, and with the masks of old files.
+// State dicts load with and without a prefix. They may contain the masks of old files, and the last
+// layer's weight, which is tied to the token table.
 func TestGPTLoadStateDict(t *testing.T) {
 	a := models.NewGPT(smallGPT(67))
 	plain, lm := map[string]*tt{}, map[string]*tt{}

@@ -24,8 +24,8 @@ func modeName(low dtype.Type) string {
 }
 
 // A block of GPT-2 124M launches at most the numbers of kernels in blockLaunches. With -v the test
-// lists the kernels, each with the op that launched it. A third block must add as many launches to
-// a step as are listed for a block.
+// lists the kernels, each with the op that launched it. The list must be complete: a third block
+// must add exactly this many launches to a step.
 func TestGPTBlockLaunches(t *testing.T) {
 	for _, low := range []dtype.Type{dtype.BF16, dtype.Invalid} {
 		name, most := modeName(low), blockLaunches[low]

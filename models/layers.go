@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// placement is where and how a model makes its parameters: the scope, the device and the type.
-// placementOf determines it from the constructor's options.
+// placement holds the options of a model's constructor, and a Maker for the model's parameters. The
+// Maker has the scope, the device and the type that the options select.
 type placement struct {
 	make tensor.Maker
 	opts []nn.Option

@@ -118,8 +118,8 @@ func Pretrained(ctx context.Context, name, dir string, progress ...func(done, to
 	return f.Tensors()
 }
 
-// currentNames changes the names of tensors in torchvision's older files to its current names.
-// torchvision does the same when it loads such files (torchvision/models/vision_transformer.py,
+// currentNames replaces old names of tensors in torchvision's files by torchvision's current names.
+// torchvision does the same when it loads old files (torchvision/models/vision_transformer.py,
 // MLPBlock).
 func currentNames(sd map[string]*tensor.Tensor) map[string]*tensor.Tensor {
 	out := make(map[string]*tensor.Tensor, len(sd))

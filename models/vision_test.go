@@ -27,8 +27,8 @@ func openVision(t *testing.T) *golden.File {
 	return f
 }
 
-// visionValue returns the value of tensor i in the order of the sorted names. The script
-// _golden/vision_models.py computes the same values.
+// visionValue returns the values of the tensor with the given name. i is the index of the name in
+// the sorted names. The script _golden/vision_models.py computes the same values.
 func visionValue(s *tensor.Scope, i int, name string, t *tt) *tt {
 	if strings.HasSuffix(name, "num_batches_tracked") {
 		return s.From([]int64{3}).Reshape()

@@ -62,8 +62,8 @@ func TestSmallModelsLearn(t *testing.T) {
 	}
 }
 
-// The vision models have the right shapes of results and initial values, and report mistakes by
-// errors.
+// The vision models have the right initial values, and return results of the right shapes. Mistakes
+// cause errors.
 func TestVisionModels(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, size := range []int{28, 32} {

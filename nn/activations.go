@@ -16,8 +16,8 @@ import (
 type made bool
 
 // unset raises an error if value, the layer's field of the given name, is 0 and no constructor made
-// the layer. It serves fields whose default in torch is not 0. The error recommends constructor,
-// the text of a call that makes a layer with torch's default.
+// the layer. It serves fields whose default in torch is not 0. The argument constructor is the text
+// of a call that makes a layer with torch's default. The error recommends this call.
 func (m made) unset(op, field string, value float64, constructor string, operands ...*tensor.Tensor) {
 	if value == 0 && !bool(m) {
 		hinted(op, tensor.ErrValue, field+" of the literal is 0", constructor+" has torch's default", operands...)

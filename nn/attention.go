@@ -24,8 +24,8 @@ type MultiheadOptions struct {
 
 // Masks say which queries attend to which keys, as in torch. In a bool mask, true means that the
 // query does not attend to the key. A floating-point mask is added to the scores. The zero value
-// masks nothing. Note that in [tensor.ScaledDotProductAttention], as in torch's, true has the
-// opposite meaning.
+// masks nothing. In [tensor.ScaledDotProductAttention], as in torch's function of that name, true
+// has the opposite meaning.
 type Masks struct {
 	// Mask is [queries, keys], or [n·heads, queries, keys] with one mask for each sequence and
 	// head.

@@ -210,8 +210,8 @@ func operands(n int) []*expr.Expr {
 // For gru, q is the new gate's block of t plus the bias b. As in torch, r multiplies q, while in
 // the paper r multiplies the previous state.
 //
-// The outputs before the new state are for the gradient. If keeps is false, only the new state is
-// returned: h, or c and h for lstm.
+// The new state is h, or c and h for lstm. The outputs that the list shows before the new state are
+// needed for the gradient. If keeps is false, forward returns only the new state.
 func (k cellKey) forward() (outs []*expr.Expr, n int) {
 	switch k.cell {
 	case tanhCell:

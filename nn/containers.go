@@ -150,9 +150,9 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 			panic(e)
 		}
 	}
-	// Marking visits all layers, so it is skipped if the chain is marked, or if all its layers are.
-	// This saves time for a copied chain, and for a chain that is built from marked layers for one
-	// call.
+	// markAll visits all layers, so it is called only if the chain and at least one of its layers
+	// are not marked. This saves time for a copied chain, and for a chain that is built from marked
+	// layers for one call.
 	if atomic.LoadUint32(&s.known) == 0 && slices.ContainsFunc(s.Layers, unmarked) {
 		s.markAll()
 	}

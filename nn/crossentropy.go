@@ -160,8 +160,8 @@ func classMean(op string, loss, target, weight *tensor.Tensor, ignore int, r []R
 // default.
 type LinearCrossEntropyOptions struct {
 	tensor.CrossEntropyOptions
-	// Rows is the number of rows whose logits are in memory at the same time. 0 stands for the
-	// number of rows that together have 2²⁴ logits, but at least 64.
+	// Rows is the number of rows whose logits are in memory at the same time. 0 stands for as many
+	// rows as have 2²⁴ logits together, but for at least 64 rows.
 	Rows int
 }
 

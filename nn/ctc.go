@@ -231,8 +231,8 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	index := p.classes.Unsqueeze(0).Expand(p.times, p.classes.Dim(0), p.l)
 	times := c.Scope().On(logp.Device()).Typed(dtype.I64).Arange(p.times).Unsqueeze(1).Unsqueeze(2)
 	d := logp.Exp().Sub(zeros.ScatterAdd(2, index, both)).Mul(g.Cast(logp.Type()).Unsqueeze(1))
-	// For an infinite loss, torch gives every class the same gradient, even a class that is not in
-	// the target: NaN, or 0 if zeroInf is true.
+	// For an infinite loss, torch gives every class the gradient NaN, or 0 if zeroInf is true. This
+	// holds even for classes that are not in the target.
 	nowhere := math.NaN()
 	if f.zeroInf {
 		nowhere = 0

@@ -162,7 +162,7 @@ type EmbeddingBag struct {
 	IncludeLastOffset bool
 }
 
-// NewEmbeddingBag returns a layer whose table [NewEmbedding] describes.
+// NewEmbeddingBag returns a layer with the same table and the same options as [NewEmbedding].
 func NewEmbeddingBag(rows, features int, mode BagMode, opts ...Option) *EmbeddingBag {
 	return &EmbeddingBag{Table: newTable(rows, features, options("EmbeddingBag", opts, lookup...)), Mode: mode}
 }

@@ -35,8 +35,8 @@ func init() {
 	}
 }
 
-// tableOf returns a table with the options of a golden case. Its weight is w itself, which
-// therefore gets a gradient.
+// tableOf returns a table with the options of a golden case. Its weight is w or, if max_norm lets
+// lookups change the weight, a clone of w. In both cases w gets a gradient.
 func tableOf(a golden.Args, w *tt) (t nn.Table) {
 	t.Weight = w
 	if a.Has("padding_idx") {

@@ -83,10 +83,10 @@ type entry struct {
 // dict needs only one of them, which is all that safetensors files contain. Optional buffers may be
 // missing too, such as num_batches_tracked of batch normalisation, which older files lack.
 //
-// The names that a [Tied] layer returns count as further names of its tensors. So does a name
-// that only the dict has, if its tensor shares memory with a tensor of the dict whose name the
-// model has. If the dict has one tensor of the model under several names, the values must be
-// equal.
+// The names that a [Tied] layer returns count as further names of its tensors. The dict may also
+// have a tensor of the model under a second name, which the model lacks. That name is accepted if
+// the dict's tensors under both names share memory. If the dict has one tensor of the model under
+// several names, the values must be equal.
 func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) error {
 	var o loadOptions
 	for _, f := range opts {

@@ -41,8 +41,8 @@
 //     or in a list, a map or a struct of such a field. It looks like a parameter, but nothing would
 //     train it.
 //
-// The tag nn:"-" says that a tensor is not meant to be trained. There is no error either if the
-// same tensor is also a parameter elsewhere in the model, or if it was freed. Any other tensor
+// The tag nn:"-" says that a tensor is not meant to be trained, so it is no error. A tensor that is
+// also a parameter elsewhere in the model, or that was freed, is no error either. Any other tensor
 // without a tag is left to the model's own code, as in PyTorch: [Describe] lists it, [To] does not
 // move it, and [StateDict] lacks it.
 //
@@ -285,7 +285,7 @@ type visitor struct {
 	lazy  func(path string, l lazyLayer)
 	all   bool // visit a layer once for each place where the model holds it
 	quick bool // skip the check of names
-	// strict reports tensors that require a gradient but would not be trained.
+	// strict makes it an error if a tensor requires a gradient but would not be trained.
 	strict bool
 
 	model string // type of the model

@@ -20,8 +20,8 @@ import (
 //
 // These layers do not change: layers of other types, layers that are quantised already, a Linear
 // that is embedded in another layer, and the Linear of a [LinearCrossEntropyLoss]. If the model's
-// own code uses the Weight of a layer without Forward, quantise the other parts of the model
-// instead.
+// own code uses the Weight of a layer without calling its Forward, quantise the other parts of the
+// model instead.
 //
 // The model no longer refers to the float weights. Weights that belong to the root scope are
 // freed by the garbage collector. Weights of another scope ([In]) are freed with that scope.

@@ -185,8 +185,8 @@ func (f *recurrence) stateBias(o recurrenceIn) *tensor.Tensor {
 	return o.bhh.Narrow(0, 2*f.hidden, f.hidden)
 }
 
-// split returns the three tensors that are concatenated in v, the result or the gradient of the
-// result.
+// split returns the tensors that are concatenated in v: all states y, the last states h and, for
+// LSTM only, the last c. v is the result of f or the gradient of the result.
 func (f *recurrence) split(v *tensor.Tensor, rows, n, out int) (y, h, c *tensor.Tensor) {
 	y, h = v.Narrow(0, 0, rows*out).Reshape(rows, out), v.Narrow(0, rows*out, n*out).Reshape(n, out)
 	if f.cell == lstmCell {
@@ -231,8 +231,8 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 		*to = append(*to, t)
 		return func(v []device.View) device.View { return v[at] }
 	}
-	// For LSTM, states holds c, and inner holds the factor of w_hr. For GRU, q holds the new
-	// gate's product with the state, plus the bias.
+	// For LSTM, states holds c. With a projection, inner holds the states that w_hr multiplies. For
+	// GRU, q holds the new gate's product with the state, plus the bias.
 	var states, inner, q *tensor.Tensor
 	if f.cell == lstmCell {
 		if states = lastC; keep {

@@ -19,7 +19,7 @@ import (
 )
 
 // Training with each kind of normalised weight equals PyTorch's within 1e-12, in the losses, the
-// parameters, u and v. The parameters have PyTorch's names.
+// parameters, and the vectors u and v of the power method. The parameters have PyTorch's names.
 func TestReparametrizedTrainingEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/reparam.safetensors.gz")
 	if err != nil {

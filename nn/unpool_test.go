@@ -13,9 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Pool layers return the positions of the maxima, and unpool layers write the maxima back there, on
-// the CPU and on a GPU. A size that no input of the pool can have is an error, and so is a position
-// out of range.
+// On the CPU and on a GPU, pool layers return the positions of the maxima, and unpool layers write
+// the maxima to these positions. A size that no input of the pool can have is an error, and so is a
+// position out of range.
 func TestMaxUnpoolLayers(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

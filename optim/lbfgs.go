@@ -18,9 +18,9 @@ type LBFGSConfig struct {
 	MaxIter       int     // largest number of iterations in a Step
 	MaxEval       int     // largest number of evaluations of the function in a Step
 	ToleranceGrad float64 // a Step ends when no element of the gradient is larger than this
-	// ToleranceChange is the limit below which changes end a Step. The Step ends if an iteration
-	// changes the value by less than this, or no parameter by more than this. It also ends if the
-	// derivative along the direction is above -ToleranceChange.
+	// ToleranceChange ends a Step when little changes. The Step ends if an iteration changes the
+	// value by less than ToleranceChange, or every parameter by at most ToleranceChange. It also
+	// ends if the derivative along the direction is above -ToleranceChange.
 	ToleranceChange float64
 	// History is the number of directions that are stored. Each takes twice the memory of the
 	// parameters.

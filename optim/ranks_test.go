@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// rankRun trains a model of its own on dev, with everything that depends on scopes. It returns the
-// weights, the losses and some random numbers.
+// rankRun trains a model of its own on dev. It uses features that depend on scopes, such as
+// checkpoints, autocast and NoGrad. It returns the weights, the losses and some random numbers.
 func rankRun(t *testing.T, dev device.Device, rank, steps int) (all []float64) {
 	tensor.Do(func(home *tensor.Scope) {
 		in := nn.In(home)

@@ -47,7 +47,7 @@ func (c *SparseAdamConfig) rate() float64 { return c.LR }
 //
 // torch's optimizer accepts only sparse gradients, and updates the rows that they list. In this
 // package gradients are dense. The results are equal unless the gradient of a listed row contains a
-// 0. torch updates such an element and its moments, which this package does not change.
+// 0. torch then updates the element and its moments, while this package leaves them unchanged.
 type SparseAdam struct {
 	multi[SparseAdamConfig, *SparseAdamConfig]
 }

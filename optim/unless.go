@@ -114,8 +114,8 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, param int) fu
 }
 
 // guard writes a flag after the scalars that a packed launch reads on the device. The flag is 1
-// if the value of unless is not 0. A launch with operands that are not dense takes its scalars
-// from the host, so the host reads unless.
+// if the value of the tensor unless is not 0. A launch with operands that are not dense takes its
+// scalars from the host, so the host reads that value.
 func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	if unless == nil {
 		return
@@ -134,8 +134,8 @@ func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	}
 }
 
-// decideLater records the changes of a step to values on the host, such as step counts. The host
-// makes them when it knows whether the device skipped the step.
+// decideLater records how a step changes values on the host, such as step counts. The host makes
+// these changes when it knows that the device did not skip the step.
 func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 	late := &lateStep{found: found}
 	had := make([]bool, len(changes))

@@ -68,8 +68,8 @@ func (t *chromeTrace) name(what, name string, pid, tid int) {
 	t.events = append(t.events, traceEvent{Name: what, Ph: "M", PID: pid, TID: tid, Args: map[string]any{"name": name}})
 }
 
-// process adds the name of a process to the trace. Viewers show the label next to it, and sort
-// processes by their numbers.
+// process adds the name of a process to the trace. Viewers show the label next to the name, and
+// sort processes by pid.
 func (t *chromeTrace) process(name, label string, pid int) {
 	t.name("process_name", name, pid, 0)
 	t.events = append(t.events, traceEvent{Name: "process_labels", Ph: "M", PID: pid, Args: map[string]any{"labels": label}},

@@ -37,8 +37,8 @@ type place struct {
 	self, total sums
 	inner       *span // call of the innermost layer that contains the span
 	outer       *span // for a call of a layer, the call of the layer around it
-	// again is true if the span recomputes forward work. Then the span is inside the gradient of an
-	// op, and no call of a layer is in between.
+	// again is true if the span is inside the gradient of an op, with no call of a layer in
+	// between. A call of a layer at such a place recomputes forward work.
 	again bool
 }
 

@@ -31,8 +31,8 @@ func onGPU() *profile.Profile {
 	return prof
 }
 
-// CUDA is one of torch's activities: the profile has only the times of the GPU. The example prints
-// the averages of one op, and the sum of all rows, as numbers.
+// The example reads the averages of one op, and the sum of all rows, as numbers. The profile has
+// only the times of the GPU, because CUDA is its only activity (in torch's sense).
 func ExampleAverage() {
 	a := onGPU().KeyAverages()
 	total := a.Total()

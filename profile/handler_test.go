@@ -24,8 +24,9 @@ func idle(t *testing.T) {
 	}
 }
 
-// TestHandlers runs handlers that fail, panic, stop the profile or step it. Afterwards the profile
-// must have ended, or must continue. If it has ended, another profile must be able to start.
+// TestHandlers runs handlers that fail, panic, stop the profile or step it. After a handler that
+// steps, the profile must continue. After any other handler it must have ended. When a profile has
+// ended, another profile must be able to start.
 func TestHandlers(t *testing.T) {
 	every := profile.Schedule{Active: 1}
 	t.Run("error", func(t *testing.T) {

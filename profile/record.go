@@ -41,7 +41,7 @@ type record struct {
 	leaves  []leaf // work of the host inside spans, and work of devices
 	layers  map[any]string
 	dropped int
-	// number of kernels and copies on a GPU whose requested times could not be read
+	// number of kernels and copies on a GPU that have no time, although times were requested
 	untimed  int
 	emulated bool // whether some times are those of an emulated device
 }
@@ -90,8 +90,8 @@ func newRecord(c *collector, states []*gstate, o *Options) *record {
 	return r
 }
 
-// copyKey identifies a counter. Layers without a pointer get numbers from it: those of the same
-// type within the same span share one counter.
+// copyKey identifies the counter that numbers layers without a pointer. Layers of the same type
+// within the same span share a counter.
 type copyKey struct {
 	in   *span
 	name string
@@ -123,8 +123,8 @@ func (r *record) nameLayers() {
 			continue
 		}
 		p.outer, p.inner = p.inner, p
-		// p.outer is the layer whose gradient caused the recomputing. The layer around it also
-		// contains p, so use that layer instead.
+		// Here p.outer is the layer whose gradient caused the recomputing. Replace it by the layer
+		// around it, which also contains p.
 		if p.again && p.outer != nil {
 			p.outer = p.outer.outer
 		}
@@ -303,7 +303,7 @@ func (r *record) addUp() {
 		p.total = p.self
 		p.total.cpu = p.end - p.start
 	}
-	// from the last to the first span: inner spans come before the spans around them
+	// Go from the last span to the first, so that inner spans come before the spans around them.
 	for i := len(r.spans) - 1; i >= 0; i-- {
 		if p := r.spans[i]; p.parent != nil {
 			t := p.total

@@ -39,8 +39,8 @@ var seenStacks struct {
 const mostStacks = 1 << 15 // at this number of stacks, seenStacks is emptied
 
 // mostFrames is the largest number of frames that are kept of a stack. A key covers 64 return
-// addresses, the first of which belong to the tracer. With this smaller number, two stacks whose
-// kept frames differ have different keys.
+// addresses, and the first of these belong to the tracer. The limit is below 64, so that a key
+// covers all frames that are kept. Stacks that differ in a kept frame then have different keys.
 const mostFrames = 60
 
 // callerStack returns the stack of the caller of the calling function.
@@ -55,8 +55,8 @@ func (s *stacks) callerStack() *stack {
 // lookup returns the stack for a result of runtime.Callers.
 func (s *stacks) lookup(pcs []uintptr) *stack {
 	k := hash(pcs)
-	// Change the key, because callerStack hashes lists of return addresses. Such a list may equal
-	// pcs, and yet belong to another stack.
+	// The keys of callerStack are hashes of lists of return addresses. Such a list may equal pcs,
+	// but belong to another stack. So change the key here.
 	k[0]++
 	if v := s.known[k]; v != nil {
 		return v

@@ -14,9 +14,9 @@ import (
 //go:noinline
 func asks(s *stacks) *stack { return s.callerStack() }
 
-// A walker calls itself, so that its stack grows. The calls are inlined, through an interface,
-// deferred, through a method value, and during a panic. In each call it compares the stack that
-// callerStack returns with the runtime's.
+// A walker calls itself, so that its stack grows. Some calls are inlined or deferred, some go
+// through an interface or a method value, and some occur during a panic. In each call it compares
+// the stack that callerStack returns with the runtime's.
 type walker struct {
 	s     stacks
 	rng   *rand.Rand
@@ -128,8 +128,8 @@ func TestStacksOfWalks(t *testing.T) {
 	}
 }
 
-// TestStacksOfRecursions looks up stacks that differ only in a far outer call, with up to 80 calls
-// of a recursive function inside it. They must be distinguished.
+// TestStacksOfRecursions looks up pairs of stacks that differ only in one outer call. Inside of
+// that call are up to 80 calls of a recursive function. The two stacks must be distinguished.
 func TestStacksOfRecursions(t *testing.T) {
 	w := &walker{}
 	for depth := range 80 {

@@ -55,10 +55,10 @@ func (a Arch) String() string {
 }
 
 // Target says for which generation of devices the kernel is written. The kernel may use the
-// instructions of that generation. The kernel's text has the generation's `.target`, and the
-// lowest `.version` that supports it. A call that needs an instruction which the generation lacks
-// is reported as a problem. Target must be called first, before parameters are declared. Without
-// a call of Target, the kernel is for the lowest target that is not exact and has the kernel's
+// instructions of that generation. The kernel's text has the generation's `.target`, and the lowest
+// `.version` that supports it. If a call needs an instruction that the generation lacks, this is
+// reported as a problem. Target must be called first, before parameters are declared. Without a
+// call of Target, the kernel is for the lowest target that is not exact and has the kernel's
 // instructions.
 func (b *Builder) Target(a Arch) {
 	version, ok := archVersions[a]

@@ -17,7 +17,7 @@ var archs = []ptx.Arch{ptx.SM80, ptx.SM86, ptx.SM87, ptx.SM89, ptx.SM90, ptx.SM9
 	ptx.SM103, ptx.SM103a, ptx.SM120, ptx.SM120a, ptx.SM121, ptx.SM121a}
 
 // square returns a kernel for a target. If special is true, it uses instructions that only exact
-// targets have.
+// targets have, such as sm_90a.
 func square(t *testing.T, a ptx.Arch, special bool) *ptx.Kernel {
 	t.Helper()
 	b := ptx.New("square")
@@ -71,8 +71,8 @@ func TestTargetLacks(t *testing.T) {
 	}
 }
 
-// TestAssembleTargets assembles a kernel for each target. The assembler must accept the printed
-// version and refuse the version before it. The table thus holds the lowest versions.
+// TestAssembleTargets assembles a kernel for each target. The assembler must accept the kernel's
+// PTX version and refuse the version before it. So package ptx uses each target's lowest version.
 func TestAssembleTargets(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {

@@ -15,9 +15,9 @@ func (t Type) in(set int) bool {
 		set&preds != 0 && t == Pred
 }
 
-// apply emits an instruction with the operands v and others: op, or floatOp if the operands are
-// floats. All operands must have the type of v, which must belong to one of the sets in the
-// argument set.
+// apply emits an instruction with the operands v and others. The instruction is op, or floatOp if
+// the operands are floats. All operands must have the type of v. This type must belong to one of
+// the sets in the argument set.
 func (v Value) apply(op, floatOp string, set int, others ...Operand) Value {
 	b := v.b
 	if b == nil {
@@ -154,7 +154,8 @@ func (v Value) Ex2Approx() Value { return v.approx("ex2.approx") }
 // (`.ftz`). It takes a quarter of the machine instructions.
 func (v Value) Ex2ApproxFlushed() Value { return v.approx("ex2.approx.ftz") }
 
-// Lg2Approx returns log2(v) with relative error 2^-22. For v near 1 this bounds the absolute error.
+// Lg2Approx returns log2(v) with relative error 2^-22. For v near 1, 2^-22 is the bound of the
+// absolute error instead.
 func (v Value) Lg2Approx() Value { return v.approx("lg2.approx") }
 
 // RcpApprox returns 1/v within 1 ulp.

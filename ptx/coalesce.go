@@ -57,8 +57,8 @@ func (c *coalescer) scan(r *region, path []position) {
 		n.resolve()
 		n.uses(func(u **register) {
 			c.use(*u, here)
-			// The condition of a loop is used at the end of the loop's latch, the nodes after its
-			// body.
+			// A loop's condition is used at the end of the loop's latch. The latch is the region
+			// after the loop's body.
 			if r := c.usage(*u); n.kind == loopForever && r.home == n.latch {
 				r.lastUse = len(n.latch.nodes)
 				r.count++
@@ -79,8 +79,8 @@ func (c *coalescer) use(u *register, here []position) {
 			return
 		}
 	}
-	// If the definition is in the entry region and the use is not, the use counts as one at the end
-	// of the entry region.
+	// A register that is defined in the entry region may be used in another region. This counts as
+	// a use at the end of the entry region.
 	if r.home != nil && len(here) > 0 && r.home != here[0].r {
 		r.lastUse = len(r.home.nodes)
 	}

@@ -16,11 +16,11 @@
 //
 // # Arithmetic
 //
-// Float32 and float64 add, sub, mul, div, fma and sqrt always print `.rn`. This keeps the
-// assembler from fusing a multiplication and an addition: the kernel computes exactly what is
-// written. The fast approximations have Approx in their names. Integers wrap at their width. A
-// shift by the width or more gives 0, as PTX defines. For a right shift of a signed value, it
-// gives copies of the sign.
+// Float32 and float64 add, sub, mul, div, fma and sqrt always print `.rn`. This keeps the assembler
+// from fusing a multiplication and an addition: the kernel computes exactly what is written. The
+// fast approximations have Approx in their names. Integers wrap at their width. A shift by the
+// width or more gives 0, as PTX defines. A right shift of a signed value by so much gives copies of
+// the sign.
 //
 // # Control flow
 //

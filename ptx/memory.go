@@ -150,8 +150,8 @@ func (v Value) SelectPtr(yes, no Ptr) Ptr {
 	return yes
 }
 
-// Aligned reports, as a predicate, whether the address is a multiple of the given number of bytes,
-// a power of two.
+// Aligned reports, as a predicate, whether the address is a multiple of the given number of bytes.
+// This number must be a power of two.
 func (p Ptr) Aligned(bytes int) Value {
 	a := p.Address()
 	return a.And(Int(bytes - 1)).Eq(Int(0))
@@ -428,8 +428,8 @@ func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
 // CommitGroup.
 func (b *Builder) CommitGroup() { b.effect("cp.async.commit_group", "") }
 
-// WaitGroup waits for groups of asynchronous copies of this thread. The newest groups, as many as
-// pending says, may still be unfinished afterwards.
+// WaitGroup waits for groups of asynchronous copies of this thread. Afterwards only the newest
+// groups may be unfinished. The argument pending is the largest number of such groups.
 func (b *Builder) WaitGroup(pending int) {
 	if pending < 0 {
 		b.fail("cp.async.wait_group: %d groups", pending)

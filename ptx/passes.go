@@ -35,7 +35,8 @@ func (r *region) rewrite(f func(*region, *node) bool) {
 		for _, inner := range n.regions() {
 			inner.rewrite(f)
 		}
-		// the latch of a loop computes the loop's condition, so resolve it after the latch
+		// the latch of a loop computes the loop's condition, so resolve the condition after the
+		// latch
 		n.resolve()
 		if f(r, n) {
 			kept = append(kept, n)

@@ -315,8 +315,8 @@ func TestParamLayout(t *testing.T) {
 	}
 }
 
-// TestCommentIsASCII prints a comment with other characters. They must be escaped, because not
-// every assembler accepts them.
+// TestCommentIsASCII prints a comment with characters beyond ASCII. These must be escaped, because
+// not every assembler accepts them.
 func TestCommentIsASCII(t *testing.T) {
 	b := ptx.New("k")
 	b.MaxThreads(32)

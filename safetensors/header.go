@@ -128,9 +128,9 @@ func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata
 	return infos, metadata, nil
 }
 
-// loneSurrogate returns the offset in JSON of a surrogate without its other half, such as \ud800
-// without \udc00 to \udfff after it, or -1. Such a surrogate represents no character (RFC 8259,
-// 8.2). Package encoding/json would replace it by U+FFFD and so change a name.
+// loneSurrogate returns the offset of the first lone surrogate in JSON, or -1. A lone surrogate,
+// such as \ud800 without \udc00 to \udfff after it, has no other half. It represents no character
+// (RFC 8259, 8.2). Package encoding/json would replace it by U+FFFD and so change a name.
 func loneSurrogate(text []byte) int {
 	escape := func(at int) (rune, bool) { // reads \uXXXX
 		if at+6 > len(text) || text[at] != '\\' || text[at+1] != 'u' {

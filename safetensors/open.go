@@ -274,8 +274,8 @@ func (f *File) closedError(name string) error {
 	return &Error{Path: f.path, Tensor: name, Offset: -1, Msg: "the file has been closed", Err: fs.ErrClosed}
 }
 
-// giveBack releases the pages of a tensor that is no longer in use. m keeps the file mapped until
-// then.
+// giveBack notes that a tensor of this name is no longer in use. With the last such tensor it
+// releases the pages. The argument m keeps the file mapped until giveBack is called.
 func (f *File) giveBack(p *shard, m *filemap.Map, name string, mem []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

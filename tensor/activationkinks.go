@@ -33,8 +33,9 @@ const (
 )
 
 // kinkAtZero returns the gradient of an activation with a kink at 0. The parameters are the
-// gradients for x0 < 0, for x0 = 0 and for x0 > 0. At x0 = 0, negative and zero must have the same
-// value. zero must not depend on x0, so that the second derivative at 0 is 0, as in torch.
+// gradients for x0 < 0, for x0 = 0 and for x0 > 0. At x0 = 0, the parameters negative and zero must
+// be equal. The parameter zero must not depend on x0, so that the second derivative at 0 is 0, as
+// in torch.
 func kinkAtZero(negative, zero, positive *expr.Expr) *expr.Expr {
 	return x0.Lt(zeroC).Select(negative, x0.Eq(zeroC).Select(zero, positive))
 }

@@ -230,9 +230,9 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 //
 // A device with attention kernels, such as the CPU, works by blocks of queries and keys. The op and
 // its gradient hold the weights of one block only. The gradient computes the weights again from
-// queries, keys and one number for each query (T. Dao et al., arXiv:2205.14135). The memory is then
-// linear in the length. The result's dimensions then have the same order in memory as the queries'
-// dimensions.
+// queries, keys and one number for each query (T. Dao et al., arXiv:2205.14135). So the memory is
+// linear in the length. The dimensions of the result have the same order in memory as those of the
+// queries.
 //
 // On other devices the weights of all queries and keys are in memory while the op or its gradient
 // is computed. For a short time there are even two copies. The weights are freed between the

@@ -59,8 +59,9 @@ type Autocaster interface{ Autocast() AutocastClass }
 // after it has changed. The casts are freed when that scope ends. Leaves that one scope needed are
 // remembered as a group: a later scope that needs one of them casts all of them in one launch. So
 // from the second step on, a step casts all weights in one launch. While these casts run, no other
-// goroutine may change such a leaf. A captured step casts all of them too. Its graph refuses to
-// replay after one of these leaves was moved or converted, even if the step does not use that leaf.
+// goroutine may change a leaf of the group. A captured step casts the whole group too. If a leaf of
+// the group is moved or converted later, the graph of that step refuses to replay, even if the step
+// does not use the leaf.
 //
 // With float16 small gradients become 0 unless the loss is scaled: see package amp.
 func Autocast(t dtype.Type) Option {

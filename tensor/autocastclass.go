@@ -4,7 +4,7 @@ import "github.com/flambeau-go/flambeau/device"
 
 // This file has the autocast classes of the library's functions, one in each line. A test reports
 // functions that are missing here. The class of some functions, such as normalisations, depends on
-// more than the operands. The methods that make these functions set it with [WithAutocast].
+// more than the operands. The methods that make these functions set the class with [WithAutocast].
 
 func (*attentionFunc) Autocast() AutocastClass  { return AutocastLow }
 func (*convFunc) Autocast() AutocastClass       { return AutocastLow }

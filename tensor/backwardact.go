@@ -45,10 +45,11 @@ func (c *Context) activation(i int) *task {
 	return nil
 }
 
-// activated computes the gradient of the operand of the activation whose result is operand i. One
-// op computes the product g·w, which is the gradient of operand i, and multiplies it by the
-// derivative of the activation. The engine must then pass the result by [engine.sendPast], which
-// skips the activation's node. If the device does not support such an op, activated returns nil.
+// activated computes the gradient of an activation's operand. The result of this activation is
+// operand i. One op computes the product g·w, which is the gradient of operand i, and multiplies it
+// by the derivative of the activation. The engine must then pass the result by [engine.sendPast],
+// which skips the activation's node. If the device does not support such an op, activated returns
+// nil.
 func (c *Context) activated(i int, g, w *Tensor) *Tensor {
 	t := c.activation(i)
 	if t == nil {
@@ -94,8 +95,8 @@ func (e *Elementwise) gradProgram(n *node) *expr.Program {
 	return p.program(in, common, result)
 }
 
-// sendPast sends d, a gradient that a VJP returned for the operand of the task c.past, to that
-// operand. It drops the nodes that d skipped, from t's node to the node of c.past.
+// sendPast sends d to the operand of the task c.past. A VJP has returned d as the gradient of this
+// operand. sendPast drops the nodes that d skipped, from t's node to the node of c.past.
 func (e *engine) sendPast(c *Context, t *task, d *Tensor) {
 	last := c.past
 	d = e.checked(last.at.node, 0, d)

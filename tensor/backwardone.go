@@ -11,8 +11,8 @@ type fromOne interface {
 	fromOne(c *Context) []*Tensor
 }
 
-// start gives the task t, which is the task of s.y, the gradient of s.y that the run starts
-// from. It makes a tensor of the gradient 1 only if one is needed.
+// start gives the task t the gradient that the run starts from. t is the task of s.y. If the
+// gradient is 1, start makes a tensor of it only if one is needed.
 func (e *engine) start(t *task, s start) {
 	switch {
 	case s.g != nil:

@@ -16,8 +16,7 @@ type task struct {
 	// starts from it
 	senders int
 	needed  bool // for a node: true if the run must call the node's VJP
-	// i+1 if the task collects the gradient of engine.inputs[i], and 0 if it collects none of an
-	// input
+	// i+1 if the task collects the gradient of engine.inputs[i]; 0 if the task belongs to no input
 	input int
 
 	watched *watchedLeaf // for a leaf: the leaf's watchers; nil if there are none

@@ -25,9 +25,9 @@ type BackwardWatcher interface {
 // held. The run continues when a call returns. A call that panics ends the run.
 type BackwardRun interface {
 	// Ready says that the gradient of leaf i is complete and in its Grad. It is called as soon as
-	// no more gradients can arrive, or at the end of the run with [Into]. It is called before the
-	// functions of [Tensor.RegisterPostAccumulateGradHook]. Ready may set, take or free the
-	// gradient.
+	// no more gradients can arrive. With [Into] it is called at the end of the run. It is called
+	// before the functions of [Tensor.RegisterPostAccumulateGradHook]. Ready may set, take or free
+	// the gradient.
 	Ready(i int)
 
 	// Missed says that leaf i receives no gradient from this run after all. Either each VJP that

@@ -86,8 +86,8 @@ var epoch atomic.Uint64
 // of steps.
 //
 // Everything else is repeated as it was recorded. Work that a replay could not repeat is refused,
-// so that no value goes stale silently. The error is an *[Error] of the kind [ErrCapture]. Refused
-// are:
+// so that no value goes stale silently. The error is an *[Error] of the kind [ErrCapture]. Capture
+// refuses:
 //
 //   - waiting for a value: Item, Data, printing, and shapes that depend on values
 //   - copying values from the host

@@ -86,9 +86,9 @@ func Warm(calls int) CompileOption {
 }
 
 // Compile returns f with its work captured. The first call with operands of new shapes, types or
-// devices runs f. So does the first call under new modes, such as [Autocast]. The second such call
-// captures the work ([Capture]), and each further call replays it. The results have the bits of
-// eager calls.
+// devices runs f. So does the first call under new modes, such as [Autocast]. The second call with
+// the same properties captures the work ([Capture]), and each further call replays it. The results
+// have the bits of eager calls.
 //
 //	step := tensor.Compile(func(s *tensor.Scope, x ...*tensor.Tensor) []*tensor.Tensor {
 //		loss := nn.CrossEntropy(model.Forward(x[0]), x[1])
@@ -281,8 +281,8 @@ func (c *Compiled) Graphs() (list []*Graph) {
 	return list
 }
 
-// Close closes the graphs and frees their memory. It returns errors of replays that no call has
-// returned. A second call has no effect.
+// Close closes the graphs and frees their memory. If a replay had an error that no call has
+// returned yet, Close returns it. A second call of Close has no effect.
 func (c *Compiled) Close() (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

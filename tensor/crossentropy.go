@@ -68,7 +68,7 @@ func (f crossEntropyFunc) kernel(s *Scope, x, target *Tensor) *device.CrossEntro
 }
 
 // launched launches the kernel o and saves what the gradient's kernel needs. If the losses are
-// unrounded, it leaves only the result and the tensors that it saves.
+// unrounded, the only tensors that stay in the scope are the result and the saved tensors.
 func (f crossEntropyFunc) launched(c *Context, o *device.CrossEntropy, x, target *Tensor) *Tensor {
 	const op = "cross_entropy"
 	t, one, s := x.dtype.Compute(), shape.Of(x.layout.Shape.At(0)), c.Scope()

@@ -10,8 +10,8 @@ import (
 // The functions of this file compute quotients that are whole numbers, and remainders. There are
 // separate ops for floats and integers. The ops for floats use an exact fmod, and the ops for
 // integers compute in int64. A tensor of integer divisors may contain 0, but no error can be raised
-// without waiting for the device. So on every device the quotient is then 0, and the remainder is
-// the dividend.
+// without waiting for the device. So on every device a division by 0 has the quotient 0, and its
+// remainder is the dividend.
 
 // quotient returns ⌊x/y⌋ and x - y·⌊x/y⌋ for integers, exactly, in int64. It first divides in
 // float64, with an error of less than 2¹², and computes the remainder in wrapping arithmetic. This

@@ -26,7 +26,7 @@
 // If X is an op of two tensors, XScalar has a number as the second operand, and RXScalar has a
 // number as the first. XInPlace is PyTorch's x_: it writes the result into its receiver and returns
 // the receiver. It counts as a change of the receiver and has a gradient. It refuses a result that
-// the receiver's shape or type cannot hold, and a receiver that is a leaf which requires a
+// the receiver's shape or type cannot hold. It also refuses to change a leaf that requires a
 // gradient.
 //
 // Several goroutines may read a Tensor at once. Writing it in place while others use it is a race.

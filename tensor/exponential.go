@@ -51,8 +51,8 @@ func logitExpr(x *expr.Expr) *expr.Expr {
 }
 
 // xNegative is x < 0, and expNegAbs is e^-|x|. They express the gradient of log(sigmoid(x)), which
-// is sigmoid(-x). The second derivative is small for large |x|. With these two expressions it is
-// accurate there too. With the expression y·(1-y) for sigmoid's derivative it would not be.
+// is sigmoid(-x). The second derivative is small for large |x|. These two expressions keep it
+// accurate there. The expression y·(1-y) for sigmoid's derivative would not.
 var (
 	xNegative = x0.Lt(zeroC)
 	expNegAbs = xNegative.Select(x0, x0.Neg()).Exp()

@@ -25,9 +25,9 @@ func ExprPlans() int {
 	return len(exprPlans.m)
 }
 
-// ExprWholes has the name of a method for each op that an expression cannot call because the op
-// works over many elements.
+// ExprWholes maps ops that an expression cannot call to the methods to call instead. These ops work
+// on many elements together.
 var ExprWholes = exprWholes
 
-// Vigils returns how many scopes with modes are watched.
+// Vigils returns how many scopes are watched because they set NoGrad or Autocast.
 func Vigils() int { return int(modeWatches.n.Load()) }

@@ -26,8 +26,8 @@ var exprAliases = map[string]string{
 	"subtract": "sub", "multiply": "mul", "divide": "div",
 }
 
-// exprWholes has the name of a method for each op that an expression cannot call because the op
-// works over many elements.
+// exprWholes maps ops that an expression cannot call to the methods to call instead. These ops work
+// on many elements together.
 var exprWholes = map[string]string{
 	"sum": "Sum", "mean": "Mean", "prod": "Prod", "var": "Var", "std": "Std", "norm": "Norm", "all": "All", "any": "Any",
 	"amax": "Amax", "amin": "Amin", "argmax": "Argmax", "argmin": "Argmin", "median": "Median", "logsumexp": "LogSumExp",

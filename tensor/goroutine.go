@@ -53,7 +53,7 @@ func (l *goroutines[T]) empty() bool { return l.n.Load() == 0 }
 func (l *goroutines[T]) bind(k *binding[T], value T, loose bool) {
 	*k = binding[T]{value: value, list: l, g: callsite.G()}
 	if loose {
-		// By the time end is called, another goroutine may have this address.
+		// By the time end is called, another goroutine may have the address k.g.
 		k.number = callsite.Goroutine()
 	}
 	b := l.bucket(k.g)

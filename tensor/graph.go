@@ -17,10 +17,10 @@ type Function interface {
 	// Forward computes the result. It runs without recording a graph, and its intermediate tensors
 	// are freed when it returns.
 	Forward(c *Context, in []*Tensor) *Tensor
-	// VJP returns the gradient of each operand, or nil if it has none. g is the gradient of the
-	// result. If VJP uses tensor ops, it can itself be differentiated. A gradient may have a shape
-	// to which the operand's shape broadcasts. It is then summed to the operand's shape, as in
-	// torch.
+	// VJP returns the gradient of each operand, nil for an operand without one. g is the gradient
+	// of the result. If VJP uses tensor ops, it can itself be differentiated. A gradient may have a
+	// shape to which the operand's shape broadcasts. It is then summed to the operand's shape, as
+	// in torch.
 	VJP(c *Context, g *Tensor) []*Tensor
 }
 
@@ -34,7 +34,7 @@ type Context struct {
 	to    []*task   // in VJP: the tasks of the operands' gradients
 	run   *engine   // in VJP: the run of Backward or Gradients
 	// in VJP: 1+i if the gradient that VJP returns for operand i includes the gradient from
-	// c.pending(i); 0 if no returned gradient includes one
+	// c.pending(i); 0 if no returned gradient includes a pending one
 	took int
 	// in VJP: the activation before operand 0, if VJP has computed the activation's gradient too
 	past *task

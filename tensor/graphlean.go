@@ -24,7 +24,8 @@ func freeUnless(done *bool, list ...*Tensor) {
 	}
 }
 
-// An ownContext is a context with the memory of its lists, so that few allocations are needed.
+// An ownContext is a context together with memory for its lists, so that few allocations are
+// needed.
 type ownContext struct {
 	Context
 	operands    []*Tensor // a copy of the operands

@@ -85,8 +85,9 @@ func (h *Hold) recordEvent(op string, s device.Stream) {
 	h.after = append(h.after, ev)
 }
 
-// On makes work that is later queued on s run after the earlier work on the memory. It returns the
-// view of the memory. s is nil for work of the host: On itself then waits for the earlier work.
+// On makes s wait for the earlier work on the memory. So work that is queued on s later runs after
+// it. For work of the host s is nil, and On itself waits for the earlier work. On returns the view
+// of the memory.
 func (h *Hold) On(s device.Stream) (device.View, error) {
 	st := h.st
 	st.mu.Lock()

@@ -51,9 +51,10 @@ const (
 //     the host, which waits for the device. A bool, or a bool tensor of rank 0, inserts a dimension
 //     of size 1 or 0
 //
-// Several index tensors are broadcast to a common shape and select entries pairwise. Their common
-// shape replaces their dimensions if these are adjacent. Otherwise it comes first. As in PyTorch,
-// and unlike in NumPy, an int does not count as an index tensor here.
+// Several index tensors are broadcast to a common shape and select entries pairwise. The common
+// shape replaces the dimensions that they index if these are adjacent. Otherwise the common shape
+// comes first in the result. As in PyTorch, and unlike in NumPy, an int does not count as an index
+// tensor here.
 //
 // With only ints, ranges, Ellipsis and NewAxis the result is a view that shares x's memory.
 // Otherwise it is a copy. Gradients flow to x, and are added up if an entry is selected several
@@ -139,7 +140,7 @@ type indexPlan struct {
 	fewParts [2]indexPart
 }
 
-// An indexStep says what the view selects from one dimension of x, or inserts a dimension.
+// An indexStep says what the view selects from one dimension of x, or that it inserts a dimension.
 type indexStep struct {
 	kind           stepKind
 	first, n, step int

@@ -26,7 +26,8 @@ func (f indexPutFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// lean writes a value that has the shape and order of the selection, into a contiguous copy.
+// lean copies x, which must be contiguous, and writes the value to the copy. The value must have
+// the shape and order of the selection. In other cases lean returns nil.
 func (f indexPutFunc) lean(c *Context, in []*Tensor) *Tensor {
 	p, x, value := f.p, in[0], in[1]
 	if len(in) < 3 || p.axis != p.place || !x.layout.Contiguous() {

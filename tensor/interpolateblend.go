@@ -45,8 +45,8 @@ func (f blendFunc) half(x *Tensor, k int, sh shape.Dims) device.View {
 	return device.View{Type: x.dtype, Layout: l}
 }
 
-// places returns the places of the elements that the result is a blend of, and their weights, which
-// are nil if there is one tap.
+// places returns the places of the elements that are blended into the result, and their weights.
+// The weights are nil if there is one tap.
 func (f blendFunc) places(s *Scope, x *Tensor) (index, weight *Tensor) {
 	once := onesOf(x.Rank()).With(f.axis, f.m)
 	all := once.With(f.axis, f.taps*f.m)

@@ -48,7 +48,7 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 		in := readBy(o, tensors)
 		if sc, ok := o.(*device.Scatter); ok && errors.As(err, new(*device.IndexError)) && sc.Tag == 0 {
 			// The index of a scatter selects elements of the target. So the error names the target
-			// and the index, as errors do that a GPU reports later.
+			// and the index, like an error that a GPU reports later.
 			in = []*Tensor{tensors[0], tensors[2]}
 		}
 		panic(deviceError(op, unexpandedError(o, err), in))

@@ -8,8 +8,8 @@ import (
 // A ledger lists the storages of a scope, in case the scope is dropped without being closed. It has
 // no pointer to a Tensor. The garbage collector's cleanup calls storage.queue once the scope and
 // all its handles are unreachable. But a storage may have handles in scopes that are not
-// descendants, such as views that were kept and tensors that were given away. Such a shared storage
-// gets a cleanup of its own, which needs another garbage collection.
+// descendants of this scope, such as views that were kept and tensors that were given away. Such a
+// shared storage gets a cleanup of its own, which needs another garbage collection.
 type ledger struct {
 	mu    sync.Mutex
 	st    []*storage

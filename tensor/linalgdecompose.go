@@ -34,7 +34,8 @@ func (d *decomposition) apply(x *Tensor) []*Tensor {
 	return out
 }
 
-// partFunc connects result k, which is its operand number k+1, to the graph of operand 0.
+// partFunc connects result k to the graph of the decomposed tensor. Its operand 0 is that tensor,
+// and its operand k+1 is result k.
 type partFunc struct {
 	d *decomposition
 	k int

@@ -45,7 +45,7 @@ func numbersOf[T linalg.Float]() (*sync.Pool, dtype.Type) {
 // onHost runs f on each matrix of a batch. Each operand and each result has the shape of the batch
 // followed by the shape of a matrix, a vector or a scalar. All operands have the type T. f receives
 // the elements in row-major order and may overwrite them. If f fails it returns a message,
-// otherwise "". The results have no place in the graph and belong to s.
+// otherwise "". The results are not part of the graph and belong to s.
 func onHost[T linalg.Float](op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, f func(in, out [][]T) string) []*Tensor {
 	mustHostOp(op)
 	s.uncapturable(op, "it is computed on the host")
@@ -221,7 +221,8 @@ func (x *Tensor) readInPlace(op string) {
 	check(op, from.stream.Synchronize(), x)
 }
 
-// stagedFor returns tensors for results on dev. staged are the same results in the host's memory.
+// stagedFor allocates the results of an op on dev. The tensors in staged have the same shapes and
+// are in the host's memory. If dev is the host, they are the results themselves.
 func stagedFor(op string, s *Scope, dev device.Device, typ dtype.Type, out []shape.Dims) (results, staged []*Tensor) {
 	results = make([]*Tensor, len(out))
 	for i, sh := range out {
@@ -237,7 +238,7 @@ func stagedFor(op string, s *Scope, dev device.Device, typ dtype.Type, out []sha
 	return results, staged
 }
 
-// upload copies what is staged to the results.
+// upload copies the staged tensors to the results on the device, and then frees the staged tensors.
 func upload(op string, in, results, staged []*Tensor) {
 	for i, y := range results {
 		if h := staged[i]; h != y {
@@ -281,7 +282,7 @@ func guarded[T any](f func(in, out [][]T) string, in, out [][]T) (wrong string) 
 	return f(in, out)
 }
 
-// guarded is the function guarded for a routine.
+// guarded runs the routine, and returns a panic as a message like the function guarded.
 func (f routine[T]) guarded(in []linalg.Matrix[T], out [][]T) (wrong string) {
 	defer gaveUp(&wrong)
 	return f(onWorkers, in, out)
@@ -301,8 +302,9 @@ func inFloat64(op string, given []*Tensor, f func(c *Scope, in []*Tensor) []*Ten
 	return inType(dtype.F64, op, given, f)
 }
 
-// ownTypeFrom is the size from which float32 matrices are not converted to float64. For smaller
-// matrices float64 costs little, and more signs of vectors agree with those of other libraries.
+// ownTypeFrom is the smallest size of float32 matrices that are not converted to float64. For
+// smaller matrices float64 costs little, and the signs of more vectors agree with those of other
+// libraries.
 const ownTypeFrom = 32
 
 // inOwnType is inFloat64, but does not convert matrices with many rows and columns.

@@ -181,8 +181,8 @@ func (x *Tensor) SolveTriangular(b *Tensor, o TriangularOptions) *Tensor {
 	})[0]
 }
 
-// tolerance says which singular values count as 0. These are the values up to the field relative
-// times the greatest value, and the values up to the field absolute.
+// tolerance says which singular values count as 0. A value counts as 0 if it is at most relative
+// times the greatest value, or at most absolute.
 type tolerance struct{ relative, absolute float64 }
 
 // bound returns the limit up to which values of s, [..., k], count as 0.

@@ -119,7 +119,8 @@ func outputDim(byInputs bool) int {
 // linearFunc computes x·wᵀ + b for matrices x and w. The operand b may be absent.
 type linearFunc struct {
 	byInputs bool // true if w is [in, out], and the product is x·w
-	// in Forward: the cast of the leaf w, which the product reads; nil without autocast
+	// the cast of the leaf w, which the product in Forward reads; nil without autocast and after
+	// Forward
 	low *Tensor
 
 	// The activation after the layer, if there is one. It is nil once [linearFunc.activated] has

@@ -16,7 +16,7 @@ const least = 0x1p-120
 var (
 	// scaleProgram computes two numbers from the greatest absolute value of a row: the scale, and
 	// the factor by which the row's elements are multiplied. If the row counts as zeros, both are
-	// 0. If it is not finite, the scale is not finite and the factor is 0.
+	// 0. If the greatest value is not finite, the scale is not finite and the factor is 0.
 	scaleProgram = expr.MustLower([]*expr.Expr{
 		expr.X(0).Lt(expr.C(least)).Select(expr.C(0), expr.X(0).Div(expr.C(127))),
 		expr.X(0).Ge(expr.C(least)).Select(expr.C(127).Div(expr.X(0)), expr.C(0)),

@@ -202,9 +202,9 @@ func (x *Tensor) maskedScatterHere(s *Scope, sh shape.Dims, mask, src *Tensor) *
 	return y
 }
 
-// replaceTrue sets the elements of y to the next elements of src where mask is true, and to those
-// of x elsewhere. It reports whether src has enough elements. The loop has no branch on the mask,
-// which a processor would often predict wrongly.
+// replaceTrue sets the elements of y. Where mask is true they become the next elements of src, and
+// elsewhere the elements of x. replaceTrue reports whether src has enough elements. The loop does
+// not branch on the mask, because a processor would often predict the branch wrongly.
 func replaceTrue[T uint8 | uint16 | uint32 | uint64](y, x, mask, src *Tensor) bool {
 	which, from, next := hostElements[uint8](mask), hostElements[T](x), hostElements[T](src)
 	to := hostElements[T](y)[:len(which)]

@@ -11,8 +11,8 @@ import (
 )
 
 // TestNormGradientJoins uses the input of a normalisation in another op as well, so that the input
-// already has a gradient. The VJP must add its own gradient to it in the same pass. Hooks, retained
-// gradients and second derivatives must see the sum as usual.
+// already has a gradient. The VJP must compute its own gradient and add it to that gradient in one
+// pass. Hooks, retained gradients and second derivatives must see the sum as usual.
 func TestNormGradientJoins(t *testing.T) {
 	for name, norm := range map[string]func(x, w, b *tensor.Tensor) *tensor.Tensor{
 		"layer norm": func(x, w, b *tensor.Tensor) *tensor.Tensor { return x.LayerNorm([]int{3, 5}, w, b, 1e-5) },

@@ -67,8 +67,8 @@ func (x *Tensor) modular(v float64) float64 {
 	return v
 }
 
-// number applies e, an op with one number, to x and v. If x's type cannot hold v, the rule of e for
-// the type of the result decides what happens.
+// number applies e, an op with one number, to x and v. If x's type cannot hold v, a comparison
+// converts x to a wider type, and arithmetic in x's type wraps v.
 func (e *Elementwise) number(x *Tensor, v float64) *Tensor {
 	if e.Result == Truth {
 		return x.compareScalar(e, v)

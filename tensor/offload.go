@@ -28,7 +28,7 @@ type offloader struct {
 	last   *offloaded // the value that was packed last
 }
 
-// offloadKey identifies a value, so that two ops which save one tensor share a copy.
+// offloadKey identifies a value, so that two ops that save the same value share one copy.
 type offloadKey struct {
 	st      *storage
 	version uint32
@@ -77,8 +77,7 @@ func copyStream(op string, d device.Device) device.Stream {
 const offloadOp = "save_on_cpu"
 
 // copying opens a scope for copies from and to d. In a capture the copies are recorded on the
-// stream of the work that needs them, because the order on that stream decides when their memory is
-// free.
+// stream of the work that needs them. The order on that stream decides when their memory is free.
 func copying(s *Scope, d device.Device) *Scope {
 	c := s.child()
 	c.modes.noGrad, c.modes.saver, c.modes.anomaly = true, nil, 0

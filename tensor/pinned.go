@@ -99,8 +99,8 @@ func (st *storage) pinnedFor(d device.Device) device.PinnedAllocator {
 	return p
 }
 
-// pinner returns the allocator that can copy x from its GPU to page-locked memory of d. It is nil
-// if d is neither the CPU nor a rank of the CPU, if x is not on a GPU, or if x is empty.
+// pinner returns the allocator that can copy x from its GPU to page-locked memory of d. It returns
+// nil if x is empty or not on a GPU, or if d is neither the CPU nor a rank of the CPU.
 func (x *Tensor) pinner(d device.Device) device.PinnedAllocator {
 	if !isHost(d) || x.Size() == 0 {
 		return nil

@@ -10,8 +10,8 @@ func planes(x shape.Dims) shape.Dims {
 	return x.Remove(0).With(0, x.At(0)*x.At(1))
 }
 
-// sumWindows returns the sums of the windows of x, [n, c, …]. It is nil if the device has no kernel
-// for them.
+// sumWindows returns the sums of the windows of x, [n, c, …]. It returns nil if the device has no
+// kernel for such sums.
 func (g *grid) sumWindows(op string, s *Scope, x *Tensor) *Tensor {
 	if x.Size() == 0 {
 		return nil

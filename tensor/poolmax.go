@@ -97,9 +97,9 @@ func (g *grid) manyTaps(x *Tensor) bool {
 	return x.dtype.IsFloat() && g.unpadded() && g.taps() > 8*tapsAtOnce
 }
 
-// maximaAlone returns only the values that the function maxima returns, not the positions. A
-// gradient needs only the distance of each maximum from the beginning of its window, in a short
-// type. Without a gradient no positions are computed.
+// maximaAlone does what the function maxima does, but does not return the positions. A gradient
+// needs only the distance of each maximum from the beginning of its window, in a short type.
+// Without a gradient no positions are computed.
 func maximaAlone(op string, x *Tensor, g grid) *Tensor {
 	f := maxFunc{op: op, g: g, relative: true}
 	t, short := f.savedType()
@@ -374,9 +374,9 @@ func (f maxFunc) spread(s *Scope, offsets, g *Tensor, to shape.Dims) *Tensor {
 	return dx
 }
 
-// A padded gradient is made for a few samples at a time, so that this temporary tensor has at most
-// 1/spreadPart of the gradient's bytes. It may have up to columnLeast bytes, or those of one
-// sample.
+// A padded gradient is made for a few samples at a time, in a temporary tensor. This tensor has at
+// most 1/spreadPart of the gradient's bytes. But it may always have columnLeast bytes, or the bytes
+// of one sample.
 const spreadPart = 4
 
 // addMaxima adds g to the elements of y that were maxima. It adds the gradients of several windows

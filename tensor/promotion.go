@@ -3,8 +3,8 @@ package tensor
 import "github.com/flambeau-go/flambeau/dtype"
 
 // resultType returns the promoted type of the operands and the type of the result. As in torch a
-// tensor of rank 0 does not change the type of a tensor of higher rank, unless its class (bool,
-// integer, float) is higher.
+// tensor of rank 0 changes the type of a tensor of higher rank only if its own class is higher. The
+// classes are bool, integer and float.
 func (e *Elementwise) resultType(in []*Tensor) (common, result dtype.Type) {
 	if e.types != nil {
 		return e.stored, e.stored

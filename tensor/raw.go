@@ -13,9 +13,9 @@ import (
 // stream. The contents of outs count as changed in place, even if f returns an error. If f returns
 // an error, Raw panics with an *[Error] that wraps the error.
 //
-// All tensors must be on one device. On the CPU Buf.Host of a view returns the memory. f is called
-// after the work queued on the stream is done, and may use the memory immediately. In a capture on
-// the CPU f may queue ops on the stream, but Host panics, and Capture returns an error.
+// All tensors must be on one device. On the CPU, a view's Buf.Host returns its memory. There f is
+// called after the work queued on the stream is done, and may use the memory immediately. In a
+// capture on the CPU f may queue ops on the stream, but Host panics, and Capture returns an error.
 //
 // Raw has no gradient: it panics if a gradient would be lost. Call it in Forward of a [Function],
 // on a result that [Maker.Empty] makes in the Context's scope, or in a scope with [NoGrad].

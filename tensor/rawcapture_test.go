@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestRawInCapture calls Raw in a capture. Ops that the program queues in it must be recorded, also
-// on the CPU. Direct access to the memory must be refused, with the op's name in the error, because
-// it would happen once during the capture and not in replays.
+// TestRawInCapture calls Raw in a capture. Ops that the function of Raw queues must be recorded,
+// also on the CPU. Direct access to the memory must be refused, with the op's name in the error,
+// because it would happen once during the capture and not in replays.
 func TestRawInCapture(t *testing.T) {
 	dev := newRank(t)
 	x, y := tensor.Root().On(dev).Full(2, 3), tensor.Root().On(dev).Zeros(3)

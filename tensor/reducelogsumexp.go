@@ -32,7 +32,8 @@ func (f *logSumExpFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		most := wide.Amax(append(axesOf(mask), KeepDim)...)
 		most = most.MaskedFill(most.Abs().EqScalar(math.Inf(1)), 0)
 		var sum *Tensor
-		// For other layouts, one pass may add in another order than Sum does.
+		// If wide is contiguous, one pass computes the sum. For other layouts, one pass might add
+		// in another order than Sum does.
 		if t := wide.dtype; wide.IsContiguous() {
 			r := expSums.get(t, func() *device.Reduction {
 				return &device.Reduction{Kind: device.Sum, Map: expr.MustLower([]*expr.Expr{x0.Sub(x1).Exp()}, []dtype.Type{t}, []dtype.Type{t, t}, -1)}

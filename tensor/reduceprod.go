@@ -58,7 +58,7 @@ func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		return []*Tensor{g.expand(x.layout.Shape)}
 	case c.Scope().GradEnabled() || n <= fewFactors:
 		d := g.Mul(x.othersProduct(mask, n))
-		// If no dims are given, torch's gradient is +0 everywhere if more than one element is 0.
+		// Without dims, torch's gradient is +0 everywhere if several elements are 0.
 		if len(f.dims) == 0 {
 			d = Where(x.EqScalar(0).Sum().GtScalar(1), d.AddScalar(0), d)
 		}

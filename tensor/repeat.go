@@ -185,8 +185,8 @@ func (f rollFunc) VJP(_ *Context, g *Tensor) []*Tensor {
 }
 
 // Roll returns x with its entries moved by shifts[i] along dims[i]. Entries that leave at one end
-// enter at the other end. A dimension that is given twice moves twice. Without dims the flattened
-// tensor moves by the only shift.
+// enter at the other end. A dimension that is given twice moves twice. Without dims there must be
+// one shift. The flattened tensor then moves by it.
 func (x *Tensor) Roll(shifts, dims []int) *Tensor {
 	x.use("roll")
 	if len(dims) == 0 && len(shifts) == 1 && x.Rank() != 1 {

@@ -38,7 +38,7 @@ func TestBackwardWritesOverItsOwn(t *testing.T) {
 				}
 				return parts
 			}
-			// The reference records a graph, so nothing is overwritten.
+			// The expected gradients are computed with CreateGraph, which overwrites nothing.
 			var want [][]byte
 			s.Do(func(s *tensor.Scope) {
 				p := chain(s)

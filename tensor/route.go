@@ -71,8 +71,8 @@ func (g *Graph) noteAllocation(st *storage) {
 	g.mu.Unlock()
 }
 
-// touch notes that recorded work uses a storage. The storage lives until the graph is closed, and
-// replays are ordered with other work on it. The caller holds st.mu.
+// touch notes that recorded work uses a storage. The storage then lives until the graph is closed,
+// and replays are ordered with other work on the storage. The caller holds st.mu.
 func (g *Graph) touch(op string, st *storage, write bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,10 +90,10 @@ func (g *Graph) touch(op string, st *storage, write bool) {
 	g.outside[st] = old || write
 }
 
-// guardOlder panics if this goroutine captures and work that is not recorded is about to change
-// memory that is older than the capture. That change would happen once, and replays would not
-// repeat it. New memory may be written, for example to initialise an optimizer's state. A capture
-// on GPUs does not refuse changes of the CPU's memory.
+// guardOlder panics if, during a capture on this goroutine, unrecorded work is about to change
+// memory that is older than the capture. Replays would not repeat such a change. New memory may be
+// written, for example to initialise an optimizer's state. A capture on GPUs does not refuse
+// changes of the CPU's memory.
 func (st *storage) guardOlder(op string) {
 	captures.forEach(func(g *Graph) bool { // only the innermost capture is asked
 		if g.olderThanCapture(st) && (!isHost(st.dev) || g.firstStream(st.dev) != nil) {

@@ -25,10 +25,10 @@ func scanType(t dtype.Type) dtype.Type {
 	return dtype.I64
 }
 
-// doubling combines each entry of x along an axis with all entries before it, or with all entries
-// after it if reverse is set. After s steps an entry has been combined with the 2ˢ-1 nearest
-// entries. The function combine gets two values: far comes before near in the order of the scan.
-// combine must be associative. The tensors in x together represent one value.
+// doubling combines each entry along an axis with all entries before it, or with all entries after
+// it if reverse is set. An entry has a part in each tensor of x, at the same index. After s steps
+// an entry has been combined with the 2ˢ-1 nearest entries. In the call combine(far, near), the
+// entries far come before near in the order of the scan. combine must be associative.
 func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Tensor) []*Tensor) []*Tensor {
 	n := x[0].layout.Shape.At(axis)
 	part := func(start, n int) []*Tensor {

@@ -17,10 +17,10 @@ import (
 // modes that PyTorch keeps in thread-locals: no-grad, default device, stream, generator, name.
 //
 // A mode affects only tensors that belong to the scope: x.In(s) lends the tensor x to the scope s,
-// s.From(x) moves x to it. If no op ran in a scope with [NoGrad] or [Autocast], the scope's mode
-// had no effect. The mode may have been meant for an op outside of the scope, on the goroutine that
-// opened the scope. If such an op recorded a graph, or computed in another type than the mode says,
-// closing the scope is an error.
+// s.From(x) moves x to it. If no op runs in a scope with [NoGrad] or [Autocast], its mode has no
+// effect. This may be a mistake: perhaps the mode was meant for an op outside of the scope. So
+// closing the scope is an error if such an op recorded a graph, or computed in another type than
+// the mode says. Only ops on the goroutine that opened the scope count.
 //
 // Several goroutines may use a scope. Only one may close it.
 type Scope struct {
@@ -281,8 +281,8 @@ func (s *Scope) streamOf(dev device.Device) device.Stream {
 
 // addOwned makes s the owner of handle x. If fresh is true, x's storage has no owner yet either.
 func (s *Scope) addOwned(x *Tensor, fresh bool) {
-	// Keep x's old scope alive until the storage is noted in s. Otherwise the ledger of the old
-	// scope might be queued first.
+	// Keep x's old scope reachable until the storage is noted in s. Otherwise the garbage
+	// collector's cleanup of the old scope might free the storage.
 	defer runtime.KeepAlive(x.scope)
 	x.scope = s
 	if s == root {

@@ -380,7 +380,7 @@ func TestSavedValuesAreCollected(t *testing.T) {
 	func() {
 		x := Ones(64, big/64).RequiresGrad()
 		for range 10 {
-			// Backward never passes these intermediate values and results.
+			// Backward is never called for these intermediate values and results.
 			x.Tanh().Softmax(-1).Amax(-1)
 		}
 		s := NewScope()

@@ -10,8 +10,8 @@ import (
 // Ops such as padding and resizing select entries by an index that a formula gives. One launch
 // computes such an index, because on small tensors the number of launches decides the time.
 
-// indexBy returns a function that returns a program, which computes an index by the formula e. The
-// function makes the program at its first call.
+// indexBy returns a function that returns the program for an index by the formula e. The program is
+// made at the first call.
 func indexBy(e *expr.Expr) func() *expr.Program {
 	return sync.OnceValue(func() *expr.Program {
 		return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.I64}, nil, -1)

@@ -106,9 +106,9 @@ type lateOp struct {
 	operands [2]sketch // the caller's operands, before an expansion
 }
 
-// lateTag returns a tag for an op on x and index, whose index error a GPU may report later. It
-// notes the op under this tag. callerIndex is the index that the caller passed. The CPU reports
-// index errors immediately, so its ops have tag 0.
+// lateTag notes an op on x and index, and returns a tag for it. If a GPU reports an index error of
+// the op later, [lateSite] finds the op by this tag. callerIndex is the index that the caller
+// passed. The CPU reports index errors immediately, so its ops have tag 0.
 func lateTag(op string, x, index, callerIndex *Tensor) uint32 {
 	if index.st.buf.Host() != nil {
 		return 0

@@ -92,7 +92,7 @@ func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor
 	}
 	at := positionsOf(s, x.st.dev, rows, width)
 	keys := alloc(op, s, x.st.dev, dtype.I64, shape.Of(rows, width))
-	// these keys sort after all other keys: even after equal keys, which have lower positions
+	// these keys sort last: an equal key of x comes first, because its position is lower
 	if width > n {
 		fill := sortProgram(sortStep{name: "fill"}, []*expr.Expr{expr.Bits(dtype.I64, math.MaxInt64)})
 		run(op, s, fill, keys.Narrow(1, n, width-n), nil, nil)

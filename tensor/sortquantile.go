@@ -108,8 +108,8 @@ func (x *Tensor) atRanks(rank *Tensor, how Interpolation) *Tensor {
 
 // Quantile returns the q-quantile over dims, or of all elements if dims is empty. Add [KeepDim] to
 // keep the dimensions. The quantile has rank q·(n-1) among the n elements in order, counted from 0.
-// If the rank is not a whole number, the parameter how says which value is returned. If a group
-// contains NaN, its quantile is NaN. q is from 0 to 1. Integers must be cast first. Unlike in
+// If the rank is not a whole number, the parameter how says which value is returned. If one of the
+// n elements is NaN, the quantile is NaN. q is from 0 to 1. Integers must be cast first. Unlike in
 // PyTorch 16-bit floats need not be cast.
 func (x *Tensor) Quantile(q float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("quantile", []float64{q}, how, false, true, dims)
@@ -121,14 +121,14 @@ func (x *Tensor) Quantiles(q []float64, how Interpolation, dims ...int) *Tensor 
 	return x.quantile("quantile", q, how, false, false, dims)
 }
 
-// NanQuantiles is [Tensor.Quantiles] over the elements that are not NaN. If all elements of a group
-// are NaN, the result is NaN.
+// NanQuantiles is [Tensor.Quantiles] over the elements that are not NaN. If there are no such
+// elements, the result is NaN.
 func (x *Tensor) NanQuantiles(q []float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("nanquantile", q, how, true, false, dims)
 }
 
-// NanQuantile is [Tensor.Quantile] over the elements that are not NaN. If all elements of a group
-// are NaN, the result is NaN.
+// NanQuantile is [Tensor.Quantile] over the elements that are not NaN. If there are no such
+// elements, the result is NaN.
 func (x *Tensor) NanQuantile(q float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("nanquantile", []float64{q}, how, true, true, dims)
 }

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	// behindLeft reports whether a value, the second operand, sorts after an element, the first
-	// operand. behindRight reports true for equal operands too. NaN sorts after all numbers.
+	// behindLeft reports whether the second operand (a value) sorts after the first operand (an
+	// element). behindRight reports true for equal operands too. NaN sorts after all numbers.
 	behindLeft  = &Elementwise{Name: "searchsorted", Arity: 2, Result: Truth, Expr: x0.Lt(x1).Or(x1.Ne(x1)), NoGrad: true}
 	behindRight = &Elementwise{Name: "searchsorted", Arity: 2, Result: Truth, Expr: x0.Le(x1).Or(x1.Ne(x1)), NoGrad: true}
 )
@@ -68,13 +68,13 @@ func (f searchFunc) lean(c *Context, in []*Tensor) *Tensor {
 
 func (searchFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} }
 
-// Searchsorted returns, for each of values, the position, int64, at which it can be inserted into
-// the last dimension of x without breaking the order. The rows of x must be in ascending order. The
-// result is the first such position. If the parameter right is true, the result is the last such
-// position, after all elements equal to the value. x may be a vector, in which all values are
-// searched. Otherwise x has the sizes of values in all dimensions except the last. x and values
-// have the same type. NaN sorts after all numbers. For rows that are not in order the positions are
-// meaningless.
+// Searchsorted returns a position for each element of values, as int64. At this position the value
+// can be inserted into the last dimension of x without breaking the order. The rows of x must be in
+// ascending order. The result is the first such position. If the parameter right is true, the
+// result is the last such position, after all elements equal to the value. x may be a vector, in
+// which all values are searched. Otherwise x has the sizes of values in all dimensions except the
+// last. x and values have the same type. NaN sorts after all numbers. For rows that are not in
+// order the positions are meaningless.
 //
 // With a sorter x need not be sorted. The sorter has x's shape, and its rows list the positions of
 // x's elements in sorted order, as [Tensor.Argsort] returns them. A position out of range is an

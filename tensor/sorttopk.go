@@ -60,8 +60,8 @@ func (x *Tensor) oneDim(op string, dims []int) (a int, keep bool) {
 	return a, keep
 }
 
-// selected returns one element for each row along axis a, and its position, which is an element of
-// positions.
+// selected returns one element of each row along axis a, and its position. The argument positions
+// has the position for each row.
 func (x *Tensor) selected(op string, a int, keep bool, positions *Tensor) (values, indices *Tensor) {
 	values = x.takeAt(op, a, positions)
 	if keep || x.Rank() == 0 {
@@ -88,8 +88,8 @@ func (x *Tensor) Kthvalue(k int, dims ...int) (values, indices *Tensor) {
 	return x.selected("kthvalue", a, keep, at)
 }
 
-// medianAt returns the position of the median of each row along axis a, whose size becomes 1. If
-// nan is true, the median of a row that contains NaN is NaN. Otherwise NaN is ignored.
+// medianAt returns the position of the median of each row along axis a. In the result, axis a has
+// size 1. If nan is true, the median of a row that contains NaN is NaN. Otherwise NaN is ignored.
 func (x *Tensor) medianAt(op string, a int, nan bool) *Tensor {
 	if x.Rank() == 0 {
 		return x.ordered(op, 0, 1, false)
@@ -180,8 +180,8 @@ func (f sharedFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // elements equal to the median share the gradient evenly.
 func (x *Tensor) Median(dims ...int) (values, indices *Tensor) { return x.median("median", true, dims) }
 
-// NanMedian is [Tensor.Median] without regard to NaN. If a row contains only NaN, the result is
-// NaN.
+// NanMedian is [Tensor.Median] of the elements that are not NaN. If a row contains only NaN, the
+// result is NaN.
 func (x *Tensor) NanMedian(dims ...int) (values, indices *Tensor) {
 	return x.median("nanmedian", false, dims)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// UniqueOptions select the results of [Tensor.Unique] and [Tensor.UniqueConsecutive] in addition to
-// the distinct elements.
+// UniqueOptions say which results [Tensor.Unique] and [Tensor.UniqueConsecutive] return besides the
+// distinct elements.
 type UniqueOptions struct {
 	// Inverse requests, for each element of the tensor, its position among the distinct elements.
 	Inverse bool
@@ -118,8 +118,8 @@ func compress[T any](dst, src []T, mask []byte) {
 	}
 }
 
-// awaitWrites waits until x, whose memory is the host's, has its values. Another driver, or a hold,
-// may still write them.
+// awaitWrites waits until x, whose memory is the host's, has its values. Another driver, or work
+// that has a [Hold] on the memory, may still be writing them.
 func (x *Tensor) awaitWrites(op string) { x.st.read(op, x.scope.source(op, x.st.dev)) }
 
 // hostElements returns the elements of the contiguous x, whose memory is the host's. The caller

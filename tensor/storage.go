@@ -30,8 +30,8 @@ type storage struct {
 	epoch   uint64 // how many captures had begun at the allocation
 	refs    atomic.Int32
 	version atomic.Uint32
-	// recorded counts the in-place changes that gave their handle a new node in the graph. Other
-	// handles of the memory keep their old node.
+	// recorded counts the in-place changes that the graph has recorded. Such a change gives a new
+	// node to the handle that was changed. Other handles of the memory keep their old node.
 	recorded  atomic.Uint32
 	freed     atomic.Bool
 	abandoned atomic.Bool // true if a leaf used this memory and now uses other memory

@@ -22,8 +22,8 @@ func (s *Scope) Stream(d ...device.Device) device.Stream {
 
 // RecordStream notes that work on stream st uses x's memory, as torch's record_stream does. Work
 // queued on st after the call waits for earlier writes to x. Later writes to x, and later owners of
-// its memory, wait for all work on st that is queued before them. Ops need no RecordStream. Nor
-// does the function of [Raw], for work that it queues on the stream it receives.
+// its memory, wait for all work on st that is queued before them. Ops need no RecordStream. A
+// function passed to [Raw] needs none for work that it queues on the stream it receives.
 func (x *Tensor) RecordStream(st device.Stream) {
 	const op = "record_stream"
 	x.use(op)

@@ -55,7 +55,7 @@ func replaying() bool {
 }
 
 // drawPast draws from g, which does not belong to a tape. The op that draws may still be part of a
-// segment.
+// segment. The tapes of this goroutine then record the draw, or return a recorded draw.
 func drawPast(g *Generator, n int) (seed, offset uint64) {
 	list := activeTapes()
 	if k := len(list) - 1; k >= 0 && list[k].replay {

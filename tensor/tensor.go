@@ -189,7 +189,7 @@ func (x *Tensor) isParameter() bool {
 	return x.needsGrad && x.node == nil && x.base().scope == root
 }
 
-// deviceText returns the name of a device, and says so if it has no memory.
+// deviceText returns the name of a device. If the device has no memory, the text says that too.
 func deviceText(d device.Device) string {
 	if d.Info().Meta {
 		return d.Name() + " without memory"

@@ -4,8 +4,8 @@ import "github.com/flambeau-go/flambeau/dtype"
 
 // AllowTF32 makes a scope in which float32 products, and convolutions that are computed as such
 // products, may use TF32. A GPU's tensor cores then multiply factors rounded to 10 bits of
-// mantissa, with the exponent of float32, and add in float32. It is
-// torch.backends.cuda.matmul.allow_tf32, and torch.set_float32_matmul_precision("high").
+// mantissa, with the exponent of float32, and add in float32. In torch this mode is
+// torch.backends.cuda.matmul.allow_tf32, or torch.set_float32_matmul_precision("high").
 //
 // It is only a permission, and off by default. A device that gains nothing from TF32 computes in
 // float32: the CPU does so, and all devices do for products with a vector. For a gradient, the

@@ -108,9 +108,9 @@ func (s *Scope) endSpan() {
 	}
 }
 
-// Span returns the span of the innermost scope that has a name and was opened while a tracer was
-// set, beginning with s. It returns 0 if there is none. Programs that open spans of their own pass
-// it in [device.Span].
+// Span returns the span of s, or of the innermost scope around s that has a span. A scope has a
+// span if it has a name and was opened while a tracer was set. If there is none, the result is 0.
+// Programs that open spans of their own pass the result in [device.Span].
 func (s *Scope) Span() device.SpanID {
 	s.markUsed()
 	return s.modes.span

@@ -22,8 +22,8 @@ func (f castFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (f castFunc) lean(c *Context, in []*Tensor) *Tensor { return f.Forward(c, in) }
 
-// If the gradient becomes wider and the operand has a pending gradient, VJP converts and adds in
-// one pass. The result has the same bits as a cast followed by a sum.
+// VJP converts and adds in one pass if the gradient becomes wider and the operand has a pending
+// gradient. The result has the same bits as a cast followed by a sum.
 func (f castFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	to := c.n.operands[0].dtype
 	if sum := c.pending(0); sum != nil && to.Size() > g.dtype.Size() && exclusive(sum) {

@@ -8,10 +8,10 @@ import (
 )
 
 // Update runs one program over groups of tensors of one device. It stores the results for ins[k] in
-// outs[k], in place. It is for optimizers. params is a tensor on that device with 8-byte slots,
-// which hold the program's scalars as bits (expr.Encode). If the device can, all groups of
-// contiguous tensors run in a single launch, which reads the scalars on the device. Each remaining
-// group is a separate launch, which gets the scalars from the parameter bits, a slice on the host.
+// outs[k], in place. It is for optimizers. params and bits both hold the program's scalars as bits
+// (expr.Encode): params is a tensor on that device with 8-byte slots, and bits is on the host. If
+// the device can, all groups of contiguous tensors run in a single launch, which reads params. Each
+// remaining group is a separate launch, which gets the scalars from bits.
 func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64) {
 	update(op, p, outs, ins, params, bits, nil)
 }
@@ -94,7 +94,7 @@ func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 	}
 }
 
-// checkGroup checks a group of an update, and counts the change of the result tensors.
+// checkGroup checks a group of an update, and raises the versions of the result tensors.
 func checkGroup(op string, p *expr.Program, dev device.Device, params *Tensor, outs, ins []*Tensor) {
 	if len(outs) != len(p.Out) || len(ins) != len(p.In) {
 		fail(op, ErrValue, []*Tensor{params}, "%d results and %d operands, but the program has %d and %d", len(outs), len(ins), len(p.Out), len(p.In))

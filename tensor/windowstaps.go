@@ -118,8 +118,9 @@ func (g *grid) sumTaps(op string, c *Scope, x *Tensor, weight func(k int) *Tenso
 	return y.handle(op, c, l)
 }
 
-// longRun returns the length of one run over all rows of windows in the last two dimensions of an
-// input with layout l. It returns 0 if the rows do not follow each other in memory.
+// longRun returns the length of the run that holds all rows of windows in the last two dimensions
+// of an input with layout l, and the elements between two rows. It returns 0 if the rows do not
+// follow each other in memory.
 func (g *grid) longRun(l shape.Layout) int {
 	r, last := g.rank, l.Shape.Rank()-1
 	if r < 2 || g.stride[r-1] != 1 || g.stride[r-2] != 1 || g.out[r-2] == 1 || l.Strides.At(last) != 1 || l.Strides.At(last-1) != l.Shape.At(last) {

@@ -161,8 +161,8 @@ type converter struct {
 	*loaded
 	file    *file
 	options options
-	// made maps the unpickler's values that may be shared, which are pointers, to the converted
-	// values.
+	// made maps each value of the unpickler that may be shared to the converted value. The keys are
+	// pointers.
 	made   map[any]any
 	shared map[any]bool
 	// number of nodes of each value that may be shared, by the unpickler's value

@@ -13,7 +13,7 @@ type (
 	list  struct{ items []any }
 	tuple struct{ items []any }
 	set   struct{ items []any }
-	// global is a name that this package knows, such as that of a function. Files refer to it.
+	// global is a name that this package knows and files use, such as the name of a function.
 	global struct {
 		module, name string
 		// call is the function with that name, or nil if a file may not call it.

@@ -37,8 +37,8 @@ type AdaptConfig struct {
 	// even one sample fits into memory. From then on Backward recomputes activations.
 	Keep bool
 
-	// Most is the largest number of samples in a part, even if more would fit. 0 means that only a
-	// batch that did not fit is split.
+	// Most is the largest number of samples in a part, even if more would fit. 0 means no such
+	// limit: a batch is split only after it did not fit.
 	Most int
 	// Probe is the number of steps without a failure after which a larger part is tried. 0 means
 	// 16.
@@ -373,8 +373,8 @@ func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(
 	return false
 }
 
-// A share holds the number of samples in a part of a batch, on the device that computes the part,
-// and in the whole batch.
+// A share holds three numbers of samples: those in a part of a batch, those on the device that
+// computes the part, and those in the whole batch.
 type share struct{ part, device, batch int }
 
 // descend adds the gradient of a part's loss, multiplied by weight, to the parameters' gradients,

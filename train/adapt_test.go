@@ -218,7 +218,8 @@ func TestSplitGrowsAgain(t *testing.T) {
 		t.Errorf("a probe of 3 parts: %s", got)
 	}
 	for range 3 {
-		// Parts of sizes between 34 and 50 cannot make up 100 samples.
+		// Parts of 34 samples fit, and parts of 50 do not. No number of parts gives a size in
+		// between.
 		if got := fmt.Sprint(step(100)); got != "[33 33 34]" {
 			t.Errorf("after it: %s", got)
 		}
@@ -243,8 +244,8 @@ func TestSplitGrowsAgain(t *testing.T) {
 	}
 }
 
-// An attempt with larger parts that fails causes no further failures. Adapt then waits longer
-// before it tries the same size again.
+// A failed attempt with larger parts causes no further failures. Adapt then waits longer before it
+// tries the same size again.
 func TestProbesBackOff(t *testing.T) {
 	m := nn.NewLinear(3, 2)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Probe: 1, Reduction: train.ReductionMean})

@@ -72,8 +72,9 @@ func (f batchShape) same(g batchShape) bool {
 	return f == g
 }
 
-// guarded is a setting on which captured steps depend: of a layer, of a tensor, or whether there
-// are hooks. The tensors are parameters and buffers of the model, and parameters of the optimizer.
+// guarded holds the settings of one owner on which captured steps depend. The owner is a layer, or
+// a tensor: a parameter or buffer of the model, or a parameter of the optimizer. A guarded without
+// an owner says whether the model has hooks.
 type guarded struct {
 	owner any // pointer to the layer or the tensor, or the type of a layer that is not a pointer
 	// active says whether the layer is in training mode, the tensor requires a gradient, or the
@@ -125,9 +126,8 @@ func (t *trainer) uncaptured() string {
 	return ""
 }
 
-// otherOrder returns the reason not to capture if eager steps with the given backend add up
-// gradients in another order than captured steps, because the results would differ. It returns ""
-// if the order is the same.
+// otherOrder returns a reason not to capture steps: with the given backend, eager steps add up
+// gradients in another order, so the results would differ. It returns "" if the order is the same.
 func otherOrder(backend string) string {
 	if backend == "in-process" {
 		return ""
@@ -310,8 +310,8 @@ func (t *trainer) forget() {
 	t.captured.held = nil
 }
 
-// repeats reports whether a step can run eagerly after its replay has failed with err. It can if
-// the replay has changed nothing.
+// repeats reports whether a step can run eagerly after its replay has failed with err. This is so
+// if the replay has changed nothing.
 func (t *trainer) repeats(err error) bool {
 	var within *device.ReplayError // a replay that failed halfway cannot be repeated
 	var changed *optim.Error

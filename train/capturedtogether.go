@@ -27,7 +27,7 @@ type wholeStep struct {
 	graph *dist.Graph    // nil until the first replay
 }
 
-// replayTogether does the same as replay on several devices. form is the index of the batch's
+// replayTogether does on several devices what replay does on one. form is the index of the batch's
 // shape.
 func (t *trainer) replayTogether(b *data.Batch, n, form int) (done bool, err error) {
 	m := t.adapt.team

@@ -38,9 +38,9 @@ func dropping() *nn.Sequential {
 	return m
 }
 
-// On several devices, captured steps are bitwise equal to eager steps. The cases are batches of two
-// shapes, where the second gives a rank fewer samples, and changes by callbacks. Forward runs on
-// each rank only in eager steps and in captures.
+// On several devices, captured steps are bitwise equal to eager steps. There are batches of two
+// shapes, and one of them gives a rank fewer samples. In some cases a callback makes changes
+// between steps. Forward runs on each rank only in eager steps and in captures.
 func TestFitCapturesTogether(t *testing.T) {
 	for name, change := range map[string]func(c *train.Config){
 		"plain":   func(*train.Config) {},

@@ -33,9 +33,9 @@ func (a *Adapt) ranks(b *data.Batch, n int) int {
 	return min(a.team.world(), max(a.mostParts(n), 1))
 }
 
-// dealt divides a batch of n samples among the given number of ranks. It returns the range
-// lo … hi-1 of the samples that one rank gets. The samples keep their order, and the ranks'
-// numbers of samples differ by at most one. Further ranks get none.
+// dealt divides a batch of n samples among the first ranks of a training. The argument ranks is
+// their number. dealt returns the range lo … hi-1 of the samples that one rank gets. The samples
+// keep their order, and the numbers of samples differ by at most one. All other ranks get none.
 func dealt(n, ranks, rank int) (lo, hi int) {
 	if rank >= ranks {
 		return n, n

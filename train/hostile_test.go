@@ -222,8 +222,8 @@ func TestFailuresEverywhere(t *testing.T) {
 	}
 }
 
-// If a checkpoint does not fit into the device's memory, a resume returns an error that names the
-// part of the checkpoint that did not fit.
+// If a checkpoint does not fit into the device's memory, a resume returns an error. The error names
+// the part of the checkpoint that did not fit.
 func TestResumeThatDoesNotFit(t *testing.T) {
 	dir := t.TempDir()
 	begin := func(mem string) train.Config {

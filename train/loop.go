@@ -296,7 +296,8 @@ func (t *trainer) descend(b *data.Batch, n int) error {
 
 // noted records the loss of a batch of n samples.
 func (t *trainer) noted(loss *tensor.Tensor, n int) error {
-	// Losses are read here and not after collect, because this batch may end its step.
+	// Earlier losses are read before collect adds this one. The function read must know whether a
+	// batch is the last of its step, and for this batch that is not known yet.
 	if len(t.pending) == t.c.ReadEvery {
 		if err := t.read(); err != nil {
 			return err

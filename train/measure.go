@@ -69,8 +69,8 @@ func (c *Config) measure(b *data.Batch, limit int, mean *MeanMetric) (int, error
 	return limit, nil
 }
 
-// add calls loss, which adds the loss of n samples to their mean, and passes output and target to
-// the metrics.
+// add calls the function loss, which adds the loss of n samples to a mean. Then it passes output
+// and target to the metrics.
 func (c *Config) add(n int, loss func(), output, target *tensor.Tensor) *MemoryError {
 	one := func(name string, f func()) *MemoryError {
 		if outOfMemory(f) == nil {

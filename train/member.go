@@ -29,7 +29,8 @@ type job struct {
 	checkpointing bool // whether Backward recomputes activations
 	again         bool // whether the last job failed
 
-	// params and buffers are true if the parameters or the buffers of rank 0's model have changed.
+	// params is true if the parameters of rank 0's model have changed, and buffers if its buffers
+	// have.
 	params, buffers bool
 	// frozen lists changed parameters that require no gradient, as indices into a member's field
 	// state.
@@ -175,7 +176,7 @@ func (m *member) prepare(j *job) {
 	}
 }
 
-// retrain replaces the reducer after a change in which parameters require gradients.
+// retrain sets which parameters require gradients, and replaces the reducer.
 func (m *member) retrain(trained []bool) {
 	m.reducer.Close()
 	for i, p := range m.state {
@@ -228,8 +229,8 @@ func (m *member) broadcast(x *tensor.Tensor) {
 	}, tensor.NoGrad())
 }
 
-// attempted does the same as outOfMemory, and also returns the failure of another rank, which makes
-// a step void.
+// attempted does what outOfMemory does. If another rank's failure has made the step void, it
+// returns that failure as a *dist.StepError.
 func attempted(f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -72,8 +72,8 @@ func (p *plan) parts(n int) (k int, probe bool) {
 	return k, false
 }
 
-// failed records that larger parts, of the given size, did not fit when they were tried. It returns
-// the number of parts of n samples that is known to fit.
+// failed records that an attempt with larger parts, of the given size, has failed. It returns the
+// number of parts of n samples that is known to fit.
 func (p *plan) failed(n, size int) (k int) {
 	if p.bad > 0 && size >= p.bad { // this size has failed before
 		p.retry = min(2*p.retry, probeMost)

@@ -138,7 +138,8 @@ func (t *planTrace) Copy(c device.CopyEvent) {
 	}
 }
 
-// Memory records an allocation or a release. The pools of CPUs do not count small buffers.
+// Memory records an allocation or a release. On a CPU it leaves out small buffers, which the pool
+// does not count.
 func (t *planTrace) Memory(m device.MemoryEvent) {
 	if m.Device != t.dev || m.Pinned || t.dev.Info().Host && m.Bytes < device.PlainBytes {
 		return

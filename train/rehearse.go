@@ -164,7 +164,8 @@ func (t *trainer) stepOnCopy(s *tensor.Scope, b *data.Batch, partSize, n int) {
 	if partSize < n || c.Accumulate > 1 {
 		passes = 2 // a second pass adds to the gradients of the first
 	}
-	// From the second pass on, autocast converts all parameters together.
+	// Autocast converts all parameters together, but only from the second pass on. The kernel for
+	// this conversion is loaded only if there is a second pass.
 	if c.Autocast != dtype.Invalid && passes == 1 {
 		passes = 2
 	}

@@ -17,8 +17,8 @@ type MemoryError struct {
 	Samples      int  // number of samples in the batch; 0 if it does not matter
 	Checkpointed bool // whether Backward was already recomputing activations
 	// Shortage describes the last failed allocation. Needed is the minimum memory that the device
-	// would need: the memory in use at that time plus the requested memory. Both are 0 if the
-	// device does not report them.
+	// would need: the memory in use at that time plus the requested memory. If the device does not
+	// report these numbers, Shortage and Needed are zero.
 	Shortage device.Shortage
 	Needed   int
 	Advice   []string

@@ -46,7 +46,7 @@ func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *d
 	a.changes = changes
 }
 
-// tellSplit logs how the first split has changed the results, after it has succeeded. seed and
+// tellSplit logs how splitting changes the results, once the first split has succeeded. seed and
 // offset are the generator's state before the split. If the state has changed, random numbers were
 // drawn.
 func (a *Adapt) tellSplit(seed, offset uint64) {

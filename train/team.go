@@ -130,7 +130,7 @@ func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, e
 	for _, o := range outcomes {
 		lone = lone || o.lone
 		void = void || o.otherFailed
-		// An error that would occur again in another attempt is preferred.
+		// An error that would occur again in another attempt takes precedence.
 		if o.err != nil && (err == nil || retryMayHelp(err) && !retryMayHelp(o.err)) {
 			err = o.err
 		}

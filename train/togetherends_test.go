@@ -62,7 +62,7 @@ func TestTogetherFails(t *testing.T) {
 	}
 }
 
-// A failure on the first rank returns the same error as a failure on a single device.
+// If the first rank fails, the error is the same as for a failure on a single device.
 func TestTogetherFailsFirst(t *testing.T) {
 	cfg := deviceConfig(t, several(t, "cpu", 2), perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 	cfg.OnStep = func(s *train.State) error {

@@ -81,7 +81,7 @@ func (f *flow) walkConditional(n ast.Node, walk func()) {
 	f.clearMarks(n)
 }
 
-// clearMarks removes variables from gone: those to which some statement in n assigns.
+// clearMarks removes from gone the variables to which a statement in n assigns.
 func (f *flow) clearMarks(n ast.Node) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -204,8 +204,8 @@ func (f *flow) expr(e ast.Expr) {
 	})
 	for _, call := range given {
 		k, _ := f.key(call.Args[0])
-		// An earlier call in the same expression has given the tensor away, which checkOperands
-		// does not report.
+		// checkOperands does not report a tensor that an earlier call in the same expression has
+		// given away.
 		if f.gone[k] != nil {
 			f.reportUse(call.Args[0], k)
 		}

@@ -101,9 +101,9 @@ func (u *unit) kept(v *types.Var, uses []use) {
 	}
 }
 
-// step returns the [opening] whose function literal is the innermost function around a use. It
-// returns nil if v is declared inside the literal. It also returns nil if the literal itself closes
-// the scope, because Close may keep tensors.
+// step looks at the innermost function around a use. If it is the function literal of an [opening],
+// step returns the opening. It returns nil if v is declared inside the literal. It also returns nil
+// if the literal itself closes the scope, because Close may keep tensors.
 func (u *unit) step(use use, v *types.Var) *opening {
 	lit, _ := body(use.stack)
 	o := u.literals[lit]

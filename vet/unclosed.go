@@ -75,8 +75,8 @@ func (u *unit) holder(o *opening) (v *types.Var, lost bool) {
 	if v == nil || v.IsField() || v.Parent() == nil || v.Parent() == u.Pkg.Scope() || len(u.uses[v]) == 0 {
 		return nil, false
 	}
-	// The variable must be declared here, because the caller could also use a parameter or a named
-	// result.
+	// The scope must initialise the variable. If the variable is a parameter or a named result, the
+	// caller could use the scope too.
 	if first := u.uses[v][0]; first.id != id || u.assigned(v) {
 		return nil, false
 	}

@@ -55,7 +55,7 @@ type classifier struct {
 	Head *nn.Linear
 }
 
-// lstm builds a classifier of 32 rows with 64 features.
+// lstm builds a classifier of sequences of 32 steps, each with 64 features.
 func lstm(r *run, home *tensor.Scope, to device.Device, batch int) *train.PlannedStep {
 	length := r.n(32, 4)
 	m := &classifier{nn.NewLSTM(64, 128, nn.RecurrentOptions{}, nn.In(home)), nn.NewLinear(128, 10, nn.In(home))}

@@ -1,6 +1,6 @@
 package main
 
-// fma512 and fma256 execute n loops of twelve independent FMAs.
+// fma512 and fma256 run a loop n times. Each iteration executes twelve independent FMAs.
 //
 //go:noescape
 func fma512(n int)

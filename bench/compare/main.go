@@ -65,7 +65,7 @@ type row struct {
 	Loss       float64 `json:"loss,omitempty"`
 	// FMAs is the rate of float32 FMAs that all threads together reach in this run.
 	FMAs float64 `json:"fma_gflops,omitempty"`
-	// Share is the rate of a product as a share of the FMAs' rate, measured in turns with them.
+	// Share is the rate of a product divided by the FMAs' rate. The two are measured in turns.
 	Share float64 `json:"fma_share,omitempty"`
 
 	// Bound is the minimum time that the GPU's published rates allow.

@@ -101,7 +101,7 @@ func TestPromisesComeFirst(t *testing.T) {
 			asked = append(asked, name)
 		}
 	}
-	// These are the cases with a promise, and the driver's copy, whose rate limits theirs.
+	// These are the cases with a promise, and the driver's copy, whose rate limits their rates.
 	first := cases[:len(asked)+1]
 	for _, name := range asked {
 		if !slices.ContainsFunc(first, func(c benchCase) bool { return c.name == name }) {

@@ -37,7 +37,8 @@ type evalReport struct {
 	Accuracy   *number `json:"accuracy,omitempty"`
 	MacroF1    *number `json:"macro_f1,omitempty"`
 	Perplexity *number `json:"perplexity,omitempty"` // absent unless the data is text
-	// RMSE and MAE are errors in the unit of the target, only for numeric targets.
+	// RMSE and MAE are errors in the unit of the target. They are absent unless the target is
+	// numeric.
 	RMSE      *number       `json:"rmse,omitempty"`
 	MAE       *number       `json:"mae,omitempty"`
 	R2        *number       `json:"r2,omitempty"`

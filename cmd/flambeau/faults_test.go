@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// The command train runs many times. In each run, a different one of the system calls that write
-// --out fails. The error must name the file, an older file must stay complete, and no other
+// The command train runs many times. In each run, a different system call fails while the file of
+// --out is written. The error must name the file, an older file must stay complete, and no other
 // file may remain in the directory.
 func TestEachCallOfOutFails(t *testing.T) {
 	dir := t.TempDir()

@@ -56,8 +56,8 @@ func TestInitOfOtherClasses(t *testing.T) {
 	same(false)
 	must(t, train...)
 	same(true)
-	// These weights have a card. The last layer is loaded only if the names of the classes are
-	// equal.
+	// These weights have a card, which names the classes. The last layer is loaded only if the data
+	// has classes of the same names.
 	again := []string{"train", "--data", set, "--model", "cnn", "--steps", "1", "--device", "cpu", "--out", out}
 	must(t, again...)
 	_, errOut = must(t, append(again, "--init", out, "--freeze")...)

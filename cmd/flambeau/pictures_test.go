@@ -56,7 +56,7 @@ func TestPicturesOfMixedSizes(t *testing.T) {
 	if _, errOut := must(t, "train", "--data", set, "--steps", "1", "--device", "cpu", "--model", "vit"); !strings.Contains(errOut, "resized to 16×16") {
 		t.Error(errOut)
 	}
-	// Images of classes that the model does not have cannot be measured.
+	// The command eval refuses images of a class that the model does not have.
 	fixed := filepath.Join(dir, "fixed.safetensors")
 	must(t, "train", "--data", pictures(t, filepath.Join(dir, "glyphs")), "--steps", "1", "--device", "cpu", "--out", fixed)
 	fails(t, `the class "dark" of the pictures is none of the 10 that the model knows`, "eval", fixed, "--data", set)

@@ -35,8 +35,8 @@ func (s seedFlag) String() string {
 	return strconv.FormatUint(s.n, 10)
 }
 
-// print prints a seed that the command has drawn. A training that resumes keeps its first seed, so
-// nothing is printed.
+// print prints a seed that the command has drawn. If begun is true it prints nothing, because a
+// training that resumes keeps its first seed.
 func (s seedFlag) print(e *env, begun bool) {
 	if s.drawn && !begun {
 		fmt.Fprintf(e.err, "--seed random: %d was drawn; --seed %d repeats this training\n", s.n, s.n)

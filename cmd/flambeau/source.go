@@ -29,12 +29,12 @@ type source struct {
 	card  card         // description of the data; its Mean and Std are set by prepare
 	about []string     // lines of output that describe the data
 	rows  *table.Table // contents of a table; nil for other data
-	// text is the contents of a text, and nil for other data. For a text, prepare sets train and
+	// text is the data if the data is a text, otherwise nil. For a text, prepare sets train and
 	// test.
 	text *corpus
 
-	// content returns the bytes by which a value of type trained identifies sample i of train. It
-	// must be called before prepare changes train.
+	// content returns the bytes of sample i of train. A value of type trained identifies the sample
+	// by the hash of these bytes. content must be called before prepare changes train.
 	content func(i int) ([]byte, error)
 }
 

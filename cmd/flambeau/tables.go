@@ -51,8 +51,8 @@ type regression struct {
 	Std  float64 `json:"std"`
 }
 
-// table returns the settings for reading the inputs of the card's model from a table. They name no
-// target.
+// table returns the settings for reading the inputs of the card's model from a table. The settings
+// name no target.
 func (c *card) table() table.Config {
 	return table.Config{Columns: c.Columns, Categories: c.Words, Missing: missingKinds[c.Missing], Fill: c.Fill}
 }

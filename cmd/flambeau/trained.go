@@ -42,8 +42,8 @@ const (
 	someOf    = 1024    // number of stored hashes if the data itself has two parts
 )
 
-// pixelsOf returns the field content for images: a function that returns the bytes of image i's
-// file, or its pixels and class.
+// pixelsOf returns the value of a source's field content for images: a function that returns the
+// bytes of image i's file, or its pixels and class.
 func pixelsOf(images vision.Images) func(i int) ([]byte, error) {
 	if t, ok := images.(*vision.Transformed); ok {
 		images = t.Images
@@ -60,7 +60,8 @@ func pixelsOf(images vision.Images) func(i int) ([]byte, error) {
 	}
 }
 
-// rowsOf returns the field content for a table: a function that returns row i as bytes.
+// rowsOf returns the value of a source's field content for a table: a function that returns row i
+// as bytes.
 func rowsOf(t *table.Table) func(i int) ([]byte, error) {
 	x, y, n := t.X.Floats(), t.Y.Floats(), t.X.Dim(1)
 	return func(i int) ([]byte, error) {
@@ -72,8 +73,8 @@ func rowsOf(t *table.Table) func(i int) ([]byte, error) {
 	}
 }
 
-// hashes returns the hashes of the samples with the given indices. These are indices in train
-// before prepare changed it.
+// hashes returns the hashes of the samples with the given indices. The indices refer to the dataset
+// train as it was before prepare changed it.
 func (s *source) hashes(e *env, index []int) ([]uint64, error) {
 	out := make([]uint64, len(index))
 	errs := make([]error, runtime.GOMAXPROCS(0))

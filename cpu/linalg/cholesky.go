@@ -6,9 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/rows"
 )
 
-// Cholesky sets l, row-major, to the lower triangular L for which L·Lᵀ is the symmetric n×n matrix
-// a. It reads the lower triangle of a. If a is not positive definite, Cholesky returns the order of
-// the first leading minor that is not positive, otherwise 0.
+// Cholesky sets l, row-major, to the lower triangular matrix L for which L·Lᵀ is the symmetric n×n
+// matrix a. It reads the lower triangle of a. If a is not positive definite, Cholesky returns the
+// order of the first leading minor that is not positive, otherwise 0.
 //
 // It computes U = Lᵀ by rows, because the rows of a block of U are contiguous. Like substitution,
 // it halves the matrix recursively, so that most of the work is products.

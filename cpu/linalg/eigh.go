@@ -78,7 +78,7 @@ func greatest[T Float](a []T) T {
 	return most
 }
 
-// powerOfTwo returns a power of two whose product with the number most is about 1.
+// powerOfTwo returns a power of two. Its product with the argument most is about 1.
 func powerOfTwo[T Float](most T) float64 {
 	if most == 0 {
 		return 1

@@ -216,7 +216,7 @@ func largest[T Float](v []T) (at int) {
 	return at
 }
 
-// Solve sets x, n×k and row-major, to the X for which A·X = B. If a pivot is 0, X consists of
+// Solve sets x to the solution X of A·X = B. x is n×k and row-major. If a pivot is 0, X consists of
 // infinities and NaN.
 func (lu *LU[T]) Solve(par Parallel, k int, b Matrix[T], x []T) {
 	if lu.n == 0 || k == 0 {

@@ -169,8 +169,8 @@ func (p *padded[T]) setIdentity(n int) {
 	}
 }
 
-// transposeTo writes the transposed m×n matrix whose rows are the given rows of p: dst[j*ldd+i] is
-// element j of row order[i].
+// transposeTo transposes the rows of p that order lists, each with n elements. It sets dst[j*ldd+i]
+// to element j of row order[i].
 func (p *padded[T]) transposeTo(dst []T, ldd int, order []int, n int) {
 	for lo := 0; lo < len(order); lo += block {
 		hi := min(lo+block, len(order))

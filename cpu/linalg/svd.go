@@ -28,9 +28,10 @@ func SVD[T Float](par Parallel, m, n int, a, u, s, vt []T, full bool) bool {
 	})
 }
 
-// svdTall decomposes an m×n matrix with m ≥ n. The function element returns its elements, and a
-// holds the same elements in some order. svdTall passes the singular vectors to store, as rows of
-// left and right. The slices l and r list these rows in the order of the singular values.
+// svdTall decomposes an m×n matrix with m ≥ n. The function element returns the matrix's elements,
+// and a holds the same elements in some order. svdTall passes the singular vectors to the function
+// store, as rows of left and right. The slices l and r list these rows in the order of the singular
+// values.
 func svdTall[T Float](par Parallel, m, n int, element func(i, j int) T, a, s []T, full bool, store func(left, right *padded[T], l, r []int)) bool {
 	k := n
 	if full {

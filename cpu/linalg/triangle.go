@@ -2,9 +2,9 @@ package linalg
 
 import "github.com/flambeau-go/flambeau/cpu/internal/rows"
 
-// triangle is a triangle of a matrix, for substitution. Substitution adds products, as package
-// gemm does. So it yields -X instead of the solution X. It yields X if the elements off the
-// diagonal are those of the negative matrix.
+// triangle is a triangle of a matrix, for substitution. Substitution only adds products, because
+// package gemm does not subtract. So its result is -X, where X is the solution. If negated is true,
+// the elements off the diagonal have the opposite sign, and the result is X.
 type triangle[T Float] struct {
 	Matrix[T]
 	upper   bool
@@ -15,9 +15,9 @@ type triangle[T Float] struct {
 // columnsOfTask is the number of columns of a right-hand side that a task solves.
 const columnsOfTask = 64
 
-// overColumns calls f for groups of at most columnsOfTask columns. The number of columns in a
-// group is a multiple of rows.Width, as width must be. If there is only one group, f may use
-// par.
+// overColumns calls f for groups of at most columnsOfTask columns. width must be a multiple of
+// rows.Width, and so is the number of columns in each group. If there is only one group, f may
+// use par.
 func overColumns(par Parallel, width int, f func(par Parallel, from, width int)) {
 	if width <= columnsOfTask {
 		f(par, 0, width)
@@ -64,8 +64,8 @@ func (t *triangle[T]) apply(par Parallel, r0, r1, c0, c1 int, x []T, ldx, width 
 	addProduct(par, r1-r0, width, c1-c0, a, x[c0*ldx:], ldx, x[r0*ldx:], ldx)
 }
 
-// SolveTriangle sets x, n×k and row-major, to the X for which A·X = B, where A is a triangle of the
-// n×n matrix a. If unit is true, it takes the diagonal as 1 and does not read it.
+// SolveTriangle sets x to the solution X of A·X = B, where A is a triangle of the n×n matrix a. x
+// is n×k and row-major. If unit is true, the diagonal counts as 1 and is not read.
 func SolveTriangle[T Float](par Parallel, n, k int, a Matrix[T], upper, unit bool, b Matrix[T], x []T) {
 	if n == 0 || k == 0 {
 		return

@@ -46,7 +46,7 @@ func (r *reader) layOut() error {
 	return nil
 }
 
-// word appends the features of one row for an input of words.
+// word appends the features of one row for an input that is a column of words.
 func (r *reader) word(input int, word string) {
 	at := len(r.x)
 	r.x = append(r.x, make([]float32, len(r.words[input]))...)

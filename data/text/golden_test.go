@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/data/text"
 )
 
-// recorded is the results of Hugging Face's tokenizers, written by _golden/text.py.
+// recorded holds results of Hugging Face's tokenizers, which _golden/text.py wrote.
 type recorded struct {
 	Corpus     []string           `json:"corpus"`
 	Texts      []string           `json:"texts"`

@@ -123,8 +123,8 @@ func (m *Image) adjust(property int, factor float64) {
 	if property == 2 && m.C == 1 {
 		return
 	}
-	// other is the image that a factor of 0 would give. It is nil if all elements of that image
-	// equal mean.
+	// other is the image that a factor of 0 would give. For brightness and contrast it is nil,
+	// because all elements of that image have the value mean.
 	var other *Image
 	mean := float32(0)
 	switch property {

@@ -128,8 +128,9 @@ func turn[T pixel](dst, src []T, m *Image, sin, cos, cx, cy float64, nearest boo
 						inside += v
 					}
 				}
-				// The variable inside is the sum of the weights in sum. As in torchvision, sum is
-				// multiplied by inside once more.
+				// The variable inside is the sum of the weights of those pixels that lie in the
+				// image. As in torchvision, sum is multiplied by inside, although it already
+				// contains these weights.
 				row[c*w+x] = float32(sum*inside) + float32((1-inside)*fill)
 			}
 		}

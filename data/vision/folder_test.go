@@ -112,8 +112,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// A PNG of a few bytes claims 30,000 × 30,000 pixels. Decoding it is an error before memory is
-// allocated.
+// A PNG of a few bytes claims 30,000 × 30,000 pixels. Read must return an error before it allocates
+// memory for the pixels.
 func TestBomb(t *testing.T) {
 	b := encodePNG(t, picture(4, 3, false))
 	copy(b[16:], []byte{0, 0, 0x75, 0x30, 0, 0, 0x75, 0x30})

@@ -116,8 +116,8 @@ func bytesOf(dst []uint8, src []float32) {
 	}
 }
 
-// nearest returns, for each of n pixels of a resized row, the index of the source pixel in a row of
-// size pixels. It computes in float32, as torch does.
+// nearest returns, for each of the n pixels of a resized row, the index of its source pixel. The
+// source row has size pixels. The function computes in float32, as torch does.
 func nearest(size, n int) []int {
 	at := make([]int, n)
 	scale := float32(size) / float32(n)

@@ -138,8 +138,8 @@ func testCrossEntropy(r *rig) {
 			mean, count := r.empty(ct, shape.Of(1), offset), r.empty(dtype.I64, shape.Of(1), contiguous)
 			what := fmt.Sprintf("cross-entropy of %v of %v, operand %s", t, s, x.form)
 			r.run(what, &device.CrossEntropy{Loss: loss.v, Top: top.v, Rest: rest.v, X: x.v, Target: target.v, Mean: mean.v, Count: count.v, Ignore: ignore})
-			// Compare the sum behind Mean with a Reduce of the losses: the bits must be equal. The
-			// losses must have the same bits with and without Mean.
+			// Mean must have the same bits as a Reduce of the losses, divided by Count. The losses
+			// must have the same bits with and without Mean.
 			sum, alone := r.empty(ct, shape.Of(1), contiguous), r.empty(ct, shape.Of(rows), contiguous)
 			list := []dtype.Type{ct}
 			r.run(what, &device.Reduce{Reduction: &device.Reduction{Map: expr.MustLower([]*expr.Expr{expr.X(0)}, list, list, -1)}, Out: sum.v, Ins: []device.View{loss.v}})
@@ -179,7 +179,8 @@ func testCrossEntropy(r *rig) {
 				dx := r.empty(t, s, outForms[n%len(outForms)])
 				o := device.CrossEntropyGrad{DX: dx.v, X: x.v, Top: top.v, Rest: rest.v, Target: target.v, G: g.v, Ignore: ignore}
 				r.run(what, &o)
-				// Each product contains the factor G/Count, or 1/Count if G is absent.
+				// With Count, the gradient must have the same bits as with the quotients G/Count in
+				// place of G. The elements of an absent G count as 1.
 				for _, given := range []bool{true, false} {
 					by, has := g.floats(), o
 					part := r.array(ct, shape.Of(rows), contiguous, func(i int) uint64 {

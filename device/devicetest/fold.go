@@ -155,7 +155,7 @@ func (r *rig) foldRepeated() {
 	}
 }
 
-// foldEmpty checks two cases: without windows Y becomes 0, and Y may be empty.
+// foldEmpty checks a fold without windows, which must set Y to 0, and a fold with an empty Y.
 func (r *rig) foldEmpty() {
 	w := device.Window{Rank: 1, Kernel: [3]int{2}, Stride: [3]int{1}, Dilation: [3]int{1}}
 	y := r.empty(dtype.F32, shape.Of(2, 3, 5), contiguous)

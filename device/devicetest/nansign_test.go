@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestWithSignOfNaNs checks that the changed programs differ where a result depends on the sign of
-// a NaN, and only there.
+// TestWithSignOfNaNs runs each program twice, changed by withSignOfNaNs for either sign. The two
+// results must differ if they depend on the sign of a NaN, and only then.
 func TestWithSignOfNaNs(t *testing.T) {
 	x, nan := expr.X(0), math.Copysign(math.NaN(), 1)
 	zero := x.Sub(x)

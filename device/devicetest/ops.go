@@ -202,8 +202,8 @@ func needed(op device.Op) bool {
 	return false
 }
 
-// testSupports checks that Supports gives the same answer for ops without buffers. It also checks
-// that Run refuses the ops that the device does not support.
+// testSupports checks that Supports gives the same answer for an op with and without buffers. It
+// also checks that Run refuses the ops that the device does not support.
 func testSupports(r *rig) {
 	for _, op := range r.ops() {
 		supported, bare := r.dev.Supports(op), op.Clone()

@@ -192,7 +192,7 @@ func testSearch(r *rig) {
 	}
 	n := 0
 	for _, t := range dtype.Types() {
-		// each case: number of rows, of elements in a row, and of values to search in it
+		// each case: number of rows, of elements in a row, and of values to search for in a row
 		for _, c := range [][3]int{{1, 1, 1}, {2, 9, 5}, {3, 70, 40}, {1, 300, 700}, {0, 5, 5}, {2, 3, 0}} {
 			n++
 			x := r.random(t, shape.Of(c[0], c[1]), inForms[0])

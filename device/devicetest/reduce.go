@@ -181,7 +181,7 @@ func wrap(t dtype.Type, v float64) float64 {
 	return expr.Decode(t, uint64(int64(v))&(1<<(8*t.Size()-1)<<1-1))
 }
 
-// axesOf returns the result shapes that are tested for a reduction of shape s. These shapes
+// axesOf returns the result shapes to test for reductions of an operand of shape s. These shapes
 // reduce no dimension, one dimension, all but one, or all. For four dimensions, one more shape
 // reduces the first and the third.
 func axesOf(s shape.Dims) []shape.Dims {

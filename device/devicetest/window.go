@@ -110,8 +110,8 @@ func testPool(r *rig) {
 	}
 }
 
-// testPool checks the pooling ops for window w and element type t. The distances of the maxima, an
-// operand of MaxPoolGrad, have the type distances.
+// testPool checks the pooling ops for window w and element type t. The argument distances is the
+// type of MaxPoolGrad's operand Near.
 func (r *rig) testPool(w window, t dtype.Type, f form, distances dtype.Type) {
 	what := fmt.Sprintf("pool of %v %+v", t, w)
 	plane, places := w.in[0]*w.in[1], w.out[0]*w.out[1]

@@ -244,7 +244,7 @@ func (e *exports) required(pkg string) (names, methods []string) {
 // compare or encode values.
 var plumbing = map[string]bool{"Error": true, "Unwrap": true, "Is": true, "Raised": true, "String": true, "MarshalText": true, "MarshalJSON": true}
 
-// makes reports whether the names that an Example uses imply a value of the type owner: the type's
+// makes reports whether an Example has a value of the type owner. It has one if it uses the type's
 // name, or a function, method or field with values of the type.
 func (e *exports) makes(o *usage, owner string) bool {
 	if o.names[owner] {

@@ -24,9 +24,9 @@ type Overlong struct {
 	Text string // the line without surrounding white space, or the sentence with single spaces
 }
 
-// Prose reads the named files (slash-separated, relative to the module root) from fsys. It returns
-// the lines of their comments and pages with more than 100 columns, and the sentences with more
-// than 40 words, in the order of the files.
+// Prose reads the named files (slash-separated, relative to the module root) from fsys. In their
+// comments and pages, it finds the lines with more than 100 columns and the sentences with more
+// than 40 words. It returns them in the order of the files.
 //
 // It reads Go, assembly, Markdown, and the comment lines of shell and Python scripts. It skips
 // generated files, testdata and benchmark results.

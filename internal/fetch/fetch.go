@@ -222,8 +222,8 @@ func (j *job) offline(cause error) error {
 }
 
 // present reports whether the file is on the disk with the right contents. A small file is read
-// each time. A large file, or a file whose digest the server sent, has a record that says that it
-// was checked. It is read again only if it has changed since.
+// each time. For a large file, and for a file whose digest the server sent, a record says that it
+// was checked. Such a file is read again only if it has changed since.
 func (j *job) present() (bool, error) {
 	info, err := os.Stat(j.path)
 	if errors.Is(err, fs.ErrNotExist) {

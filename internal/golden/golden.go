@@ -79,8 +79,7 @@ type Result struct {
 	F32  Tensor  // result for float32 operands
 	F64  Tensor  // result for the same operands, converted to float64
 	Torn *Tensor // mask of the zeros of PyTorch whose sign is arbitrary; nil if there are none
-	// Seed holds the factors of the elements in sum(result × Seed), whose gradients were computed;
-	// nil without gradients
+	// The recorded gradients are those of sum(result × Seed). Seed is nil if there are none
 	Seed *Tensor
 }
 

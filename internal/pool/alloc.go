@@ -179,10 +179,10 @@ func (p *Pool) unindexLocked(b *Block) {
 	}
 }
 
-// Free releases a block. Alloc returned it with generation gen. The block's own stream can reuse it
-// immediately. If Use named other streams, the block is reusable when the work that is now queued
-// on them is done. If gen is not the block's current generation, Free has no effect except on the
-// statistics.
+// Free releases a block that Alloc returned with generation gen. The block's own stream can reuse
+// it immediately. If Use named other streams, the block is reusable when the work that is now
+// queued on them is done. If gen is not the block's current generation, Free has no effect except
+// on the statistics.
 func (p *Pool) Free(b *Block, gen uint64) {
 	p.checkOwn(b)
 	var at *stack

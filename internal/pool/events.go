@@ -41,7 +41,8 @@ func (b *Block) Use(stream StreamID) {
 
 // recordLocked records the events that a freed block waits for. If an event cannot be recorded, or
 // recording is paused, the block is deferred: its events are recorded later, and it cannot be
-// reused until then. Such events also wait for work that was queued later, which is safe.
+// reused until then. An event that is recorded later also waits for the work queued in the
+// meantime, which is safe.
 func (p *Pool) recordLocked(b *Block) {
 	for p.paused == 0 && len(b.uses) > 0 {
 		last := len(b.uses) - 1

@@ -26,8 +26,8 @@ type Expander interface {
 	// Map maps memory to all pages of [addr, addr+size). If it fails, it maps none. It returns the
 	// same errors as Backing.Alloc.
 	Map(addr uintptr, size, page uint64) error
-	// Unmap unmaps a range of whole pages. Their size is the one that was passed to Map. The pool
-	// has waited for the work that uses the pages.
+	// Unmap unmaps a range of whole pages. The argument page is their size, as in the call of Map.
+	// The pool has waited for the work that uses the pages.
 	Unmap(addr uintptr, size, page uint64)
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // fakeDevice is a Backing whose streams work only when the test calls finish. The work of a stream
-// is a number of units, and an event is such a number.
+// is counted in units. An event is done when its number of units is finished.
 type fakeDevice struct {
 	mu       sync.Mutex
 	total    uint64

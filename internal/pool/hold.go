@@ -27,7 +27,8 @@ func (p *Pool) adoptLocked(r *request) bool {
 			best = seg
 		}
 	}
-	// If Follow fails, the held stream would not wait for work of the other stream on this segment.
+	// If Follow fails, the segment cannot be used: the held stream would not wait for the other
+	// stream's work on it.
 	if best == nil || a.Follow(r.stream, best.home.stream) != nil {
 		return false
 	}
@@ -41,7 +42,7 @@ func (p *Pool) adoptLocked(r *request) bool {
 
 // Hold prevents the pool from giving the segments of a stream back to the backing, even if they are
 // unused. This applies to present and future segments. Hold is for streams of a recording, whose
-// replays need the same addresses. [Pool.Retire] ends this.
+// replays need the same addresses. It has an effect until [Pool.Retire] is called for the stream.
 func (p *Pool) Hold(stream StreamID) {
 	p.mu.Lock()
 	p.arenaLocked(stream).held = true

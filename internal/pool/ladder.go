@@ -26,9 +26,9 @@ const collections = 8
 //  2. call Options.Pressure;
 //  3. if no live block is Collected, do step 5 first, because a collection would find only blocks
 //     that the program forgot to free;
-//  4. run a garbage collection, and another one if it helped only other requests. Wait up to
-//     Options.CollectWait for its cleanups to queue releases, and for other goroutines to free
-//     blocks. Such blocks go to this request before others;
+//  4. run a garbage collection, and run it again if the blocks that it freed served only other
+//     requests. Wait up to Options.CollectWait for its cleanups to queue releases, and for other
+//     goroutines to free blocks. Such blocks go to this request before others;
 //  5. wait for the events of pending blocks, return unused segments, and ask the backing again. The
 //     last attempt is a segment of exactly the requested size;
 //  6. return the typed error.

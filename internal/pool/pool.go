@@ -211,7 +211,7 @@ type Pool struct {
 	reserving uint64 // number of bytes that the backing is allocating or freeing without the lock
 	stats     Stats
 
-	// one queue for each stream for which a freed block of another stream has ever waited
+	// one queue for each stream; it is made when a freed block first waits for the stream
 	events   []*eventQueue
 	pending  int      // number of events in all queues
 	deferred []*Block // freed blocks whose events are not recorded yet

@@ -272,8 +272,8 @@ func (a *args) cast(i int, x *tensor.Tensor) *tensor.Tensor {
 	return x.Cast(a.dtype(i, "dtype", x.Type()))
 }
 
-// ignored marks arguments as read. They have no meaning here, such as memory formats, or always
-// have the same value.
+// ignored marks arguments as read. It is for arguments that have no meaning here, such as memory
+// formats, and for those that always have the same value.
 func (a *args) ignored(names ...string) {
 	for _, n := range names {
 		a.arg(-1, n)

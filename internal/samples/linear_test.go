@@ -45,7 +45,7 @@ var products = map[string]call{
 		}
 	},
 	"einsum": func(a *args) any {
-		// The sample has the tensors first, and then the equation.
+		// Unlike in a call of torch.einsum, the tensors come before the equation in a sample.
 		return tensor.Einsum(a.text(1, "equation", ""), tensors(a.arg(0, "operands"))...)
 	},
 	"cross": func(a *args) any {
@@ -269,8 +269,8 @@ func noInfo(a *args, x T) T {
 	return a.scope.Typed(stored["I32"]).Zeros(d[:max(len(d)-2, 0)]...)
 }
 
-// tolerances returns rtol and atol, or nil if both are absent. The parameter old is another name
-// under which older versions of torch pass rtol.
+// tolerances returns rtol and atol, or nil if both are absent. The parameter old is the name of
+// rtol in older versions of torch.
 func (a *args) tolerances(old string) []float64 {
 	for _, name := range []string{old, "rtol", "atol"} {
 		if t, ok := a.arg(-1, name).(T); ok && t.Rank() > 0 {

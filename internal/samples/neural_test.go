@@ -92,8 +92,8 @@ func softmaxes(f func(x T, dim int) T) call {
 	return func(a *args) any { return f(a.cast(2, a.x()), a.int(1, "dim", 0)) }
 }
 
-// dropouts returns a call of f. The parameter training is the mode of samples that do not state
-// one.
+// dropouts returns a call of f. The parameter training is the default of the argument of the same
+// name.
 func dropouts(f func(x T, p float64) T, training bool) call {
 	return func(a *args) any {
 		a.ignored("inplace")
@@ -220,8 +220,8 @@ func interpolate(mode string) call {
 }
 
 // scaled returns the size that results from scale factors. There is one factor for all dimensions,
-// or one for each dimension. The result can be passed as a size; the factors are then computed from
-// the size, as recompute_scale_factor requires.
+// or one for each dimension. Given this size instead of the factors, Interpolate computes the
+// factors anew, as recompute_scale_factor requires.
 func scaled(x T, factors []float64) (size []int) {
 	for i := 2; i < x.Rank(); i++ {
 		f := factors[0]

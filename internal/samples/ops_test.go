@@ -48,9 +48,9 @@ type walk struct {
 }
 
 // twice is the tolerance for files that a script wrote with the flag --all: twice the error that
-// the rule allows. The scripts measured the errors in these files in four tries, and those in
-// testdata in eight. In a large sample, the rounding errors of some elements are larger than in any
-// of four tries.
+// the rule allows. The scripts measured the terms of the rule in four tries for these files, and in
+// eight for testdata. In a large sample, the rounding errors of some elements are larger than in
+// any of four tries.
 var twice = &exception{msg: "×2"}
 
 // files returns the files in testdata. With FLAMBEAU_SOAK=1 it adds the files in the folder

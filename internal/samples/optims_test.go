@@ -20,8 +20,8 @@ func (a *args) betas(name string, first, second float64) (b1, b2 float64) {
 	return first, second
 }
 
-// rate returns the argument lr. If lr is absent, the result is the value of the parameter named or,
-// which is PyTorch's default. Optimizers of this library have no default.
+// rate returns the argument lr of a sample. If it is absent, the result is the number that the
+// caller passes: PyTorch's default. Optimizers of this library have no default.
 func (a *args) rate(or float64) float64 { return a.float(-1, "lr", or) }
 
 func (a *args) on(name string) bool { return a.bool(-1, name, false) }

@@ -246,7 +246,8 @@ func permuted(x *tensor.Tensor) *tensor.Tensor {
 	return x.Permute(order...).Clone().Contiguous().Permute(back...)
 }
 
-// seed returns the numbers by which tensor k is multiplied in the sum whose gradient is computed.
+// seed returns the seeds of the elements of tensor k, as described in the package comment. They are
+// factors in the sum whose gradient is computed.
 func seed(s *tensor.Scope, t dtype.Type, k int, dims []int) *tensor.Tensor {
 	n := 1
 	for _, d := range dims {

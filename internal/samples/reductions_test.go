@@ -34,7 +34,8 @@ func orWhole(f func(x T, dims ...int) (values, indices T)) call {
 }
 
 // moments returns the dimensions and the correction of Var and Std. torch's older argument unbiased
-// means a correction of 1. It may be the first argument, the second argument, or a named argument.
+// stands for the correction: True for 1, False for 0. It may be the first argument, the second
+// argument, or a named argument.
 func moments(a *args) (correction int, dims []int) {
 	correction = 1
 	unbiased := a.arg(-1, "unbiased")

@@ -36,9 +36,9 @@ func (c tallies) add(r *row) {
 	}
 }
 
-// lacks describes the samples of the entries in testdata that a folder lacks. It returns "" if the
-// folder is complete. Samples that the script's flag --most left out count as missing, but samples
-// that could not be recorded do not.
+// lacks describes samples that are missing in a folder. It returns "" if the folder has all samples
+// of the given entries. Samples that the script's flag --most left out count as missing, but
+// samples that could not be recorded do not.
 func (c tallies) lacks(entries map[string]bool) string {
 	for _, op := range sortedKeys(entries) {
 		t := c[op]
@@ -90,8 +90,8 @@ func TestWholeFolder(t *testing.T) {
 	}
 }
 
-// TestRowsOfSize tests exceptions whose message is a factor or a bound. They must match errors up
-// to that size.
+// TestRowsOfSize tests exceptions whose message is a factor or a bound. Such an exception must
+// match errors up to that size.
 func TestRowsOfSize(t *testing.T) {
 	const off = "element 3 is 3e-07, want 0: off by 3e-07, 1e-07 is allowed"
 	for msg, want := range map[string]bool{

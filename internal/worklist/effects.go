@@ -53,8 +53,8 @@ func spans(list []device.View) []Span {
 	return s
 }
 
-// effects returns the spans that an op reads and writes. For ops other than maps and reductions,
-// the reads include what they write.
+// effects returns the spans that an op reads and writes. Unless the op is a map or a reduction,
+// reads also contains the spans that the op writes.
 func effects(op device.Op) (reads, writes []Span) {
 	switch op := op.(type) {
 	case *device.Map:

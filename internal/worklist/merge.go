@@ -21,7 +21,7 @@ func (l *list) readerAt(j int) (r reader, ok bool) {
 		return reader{m.Program, m.Ins, m.Params[:len(m.Program.Params)], m.Outs, nil}, true
 	}
 	// A map that stores 16-bit values rounds them, but a reduction does not round the values of its
-	// map.
+	// map. So no map is merged into a reduction whose map has 16-bit values.
 	if o, is := l.items[j].Op.(*device.Reduce); is && o.Ins[0].Size() > 0 && !o.Map.Out[0].IsHalf() {
 		return reader{o.Map, o.Ins, o.Params, []device.View{o.Out}, o}, true
 	}
@@ -180,8 +180,8 @@ func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	if !ok || m.r.reduces != nil && !m.alongside(ins, v) {
 		return nil, false
 	}
-	// If v has overlapping windows, values would be computed several times. If successive elements
-	// of v are far apart in memory, computing would be slower.
+	// If v has overlapping windows, the merged item would compute values several times. If
+	// successive elements of v are far apart in memory, it would be slower.
 	last := v.Shape.Rank() - 1
 	apart := last >= 0 && v.Strides.At(last) > 1 && v.Shape.At(last) > 1
 	if made.Program.Cost() > 0 && (apart || !v.Contiguous() && v.Overlaps()) {
@@ -241,8 +241,7 @@ func (m *merger) inOrder(k int) bool {
 
 // fits reports whether the new item can write results while it reads operands. Each result must
 // either be the same view as an operand or share no memory with it. Also, no operand may share
-// memory with the temporary memory of j. The temporary memory of j may lie where an operand of i
-// was, if the operand was freed before j.
+// memory with the temporary memory of j. That can happen if an operand of i was freed before j.
 func (m *merger) fits() bool {
 	before := max(len(m.made.Ins)+len(m.made.Outs), len(m.r.ins)+len(m.r.outs), m.MostPointers)
 	if len(m.ins)+len(m.outs) > before {

@@ -9,8 +9,8 @@ import (
 
 // reindexed returns views of a map's operands for the elements of the map's result that a view v
 // reads. The map computes the view out from the views ins, and v reads elements of out. The
-// returned views have the shape of v. From their elements i, the map computes element i of v.
-// reindexed returns false if such views cannot be described by strides.
+// returned views have the shape of v. Applied to the returned views, the map computes the elements
+// of v in the order of v. reindexed returns false if no strides describe such views.
 //
 // The result out must have no gaps. Each position in memory then has exactly one list of
 // coordinates in out. One step along a dimension of v must equal a whole number of steps along one

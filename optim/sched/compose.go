@@ -30,8 +30,8 @@ func members(name string, opt Optimizer, list []Scheduler) []member {
 	return out
 }
 
-// trees returns the setting "_schedulers", which holds the states of the schedules of a composed
-// schedule.
+// trees returns the setting "_schedulers" of a composed schedule. It holds the states of the
+// members.
 func trees(list []member) setting {
 	get := func() any {
 		out := make([]any, len(list))

@@ -21,8 +21,8 @@ func (q *Sequential) String() string {
 // String lists the schedules.
 func (c *Chained) String() string { return fmt.Sprintf("%s(%v)", c.title(), c.list) }
 
-// progressKeys has the names of entries that describe the progress of a schedule or are not
-// settings.
+// progressKeys has the names of entries that are not settings. Most of them describe the progress
+// of a schedule.
 var progressKeys = map[string]bool{"T_cur": true, "T_i": true, "last_epoch": true, "best": true, "cooldown_counter": true, "num_bad_epochs": true, "mode_worse": true,
 	"default_min_lr": true, "lr_lambdas": true}
 

@@ -92,7 +92,7 @@ type deviceData struct {
 	Categories   []string      `json:"categories"`
 	Stacks       [][]string    `json:"stacks"`
 	LastEvents   []eventData   `json:"lastEvents"`
-	// number of the latest events, which the page lists
+	// how many of the latest events the page lists
 	LastCount int         `json:"lastCount"`
 	OOMs      []eventData `json:"ooms"`
 	OOMCount  int         `json:"oomCount"`

@@ -100,8 +100,9 @@ func TestAttentionMasks(t *testing.T) {
 }
 
 // TestAttentionMemory measures the memory of attention. The kernels of a GPU must need memory that
-// is linear in the length. float64 has no kernel, so the scores of all queries and keys are in
-// memory at most twice, and only during a forward or backward pass.
+// is linear in the length. For float64 there is no kernel, so a pass may keep the scores of all
+// queries and keys. The forward pass then needs about twice the memory of the scores, and the
+// backward pass about four times. Between the passes no memory may hold scores.
 func TestAttentionMemory(t *testing.T) {
 	devices, err := cuda.Emulate("emulate,mem=256MiB,mode=meta")
 	if err != nil {

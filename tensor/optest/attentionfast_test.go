@@ -96,9 +96,9 @@ func TestAttentionDropsTheSame(t *testing.T) {
 	}, tensor.Seed(6))
 }
 
-// TestAttentionCopiesNothing checks that the kernel reads parts of a projection in place. There is
-// one primitive forward and one backward. The heads of the result can be joined without a copy.
-// Only the returned tensors stay in memory.
+// TestAttentionCopiesNothing checks that the kernel reads parts of a projection in place. Each of
+// the two passes is one primitive. The heads of the result can be joined without a copy. Only the
+// returned tensors stay in memory.
 func TestAttentionCopiesNothing(t *testing.T) {
 	d, err := device.OpenMeta("cpu", device.MetaConfig{})
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// These rows run the ops between devices with all operands on one device, in all types and layouts,
-// with gradients. A test that counts copies runs them too, and shows that no data goes through the
-// host. Tests of package tensor run these ops on several devices.
+// These rows test the ops between devices with all operands on one device, in all types and
+// layouts, with gradients. A test that counts copies uses these rows to show that no data goes
+// through the host. Tests of package tensor run these ops on several devices.
 func init() {
 	functions = append(functions, "GatherToDevice", "ReduceAddToDevice")
 	rowTables = append(rowTables, func() []row {

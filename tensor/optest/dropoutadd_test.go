@@ -54,8 +54,8 @@ func TestDropoutAdd(t *testing.T) {
 	}
 }
 
-// TestDropoutAddOperands checks that DropoutAdd broadcasts its operands like Add. An error names a
-// wrong operand.
+// TestDropoutAddOperands checks that DropoutAdd broadcasts its operands like Add. The error for a
+// wrong operand must say what is wrong.
 func TestDropoutAddOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, r := s.Ones(4, 3).RequiresGrad(), s.Ones(2, 1, 3).RequiresGrad()

@@ -20,8 +20,8 @@ var slack = map[string]func(x float64) float64{
 	"gelu_tanh": func(x float64) float64 { return 2 * math.Abs(x) }, // ½x·(1 + tanh)
 	"clamp":     func(float64) float64 { return 0 }, "clamp_plain": func(float64) float64 { return 0 },
 	"pow_cube": func(x float64) float64 { return math.Abs(x * x * x) }, // x³ is rounded twice
-	// A term is rounded before it is added. The number is the largest such term in the domain of
-	// the op.
+	// These ops round a term before they add it. The number is the largest such term in the domain
+	// of the op.
 	"lerp": constant(8), "lerp_scalar": constant(8), "addcmul": constant(48), "addcdiv": constant(24),
 	"tanhshrink": constant(1), "logaddexp": constant(4),
 }
@@ -325,8 +325,8 @@ func (w *walk) second(t reporter, e *tensor.Elementwise) {
 		for k := range weights {
 			weights[k] = sample(r, dtype.F32, 0.5, 1, 9)
 		}
-		// inner returns Σ weight·gradient element by element. It also returns the leaves and the
-		// numbers of their operands.
+		// inner returns Σ weight·gradient element by element. It also returns the leaves, and for
+		// each leaf the index of its operand.
 		inner := func(w *walk, in []array, opts ...tensor.GradOption) (sum *tensor.Tensor, leaves []*tensor.Tensor, at []int) {
 			x := make([]*tensor.Tensor, len(in))
 			for k := range in {

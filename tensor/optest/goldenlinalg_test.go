@@ -85,8 +85,8 @@ func init() {
 	goldenTerms["cross"] = crossTerms
 }
 
-// tolerances returns the tolerances that a golden case has for a rank: none, or first the relative
-// and then the absolute one.
+// tolerances returns the tolerances of singular values in a golden case: the relative one, then the
+// absolute one. If the case has none, it returns nil.
 func tolerances(a golden.Args) []float64 {
 	if a.Has("tolerances") {
 		return a.Floats("tolerances")

@@ -10,8 +10,8 @@ import (
 )
 
 // part reads FLAMBEAU_TEST_PART. For example, "3/12" selects the fourth of twelve parts of the ops.
-// Several processes, each with one part, compile the kernels of all ops, about ten thousand, in
-// parallel.
+// All ops together have about ten thousand kernels. Several processes, each with one part, compile
+// them in parallel.
 func part(t *testing.T) func(op string) bool {
 	v := os.Getenv("FLAMBEAU_TEST_PART")
 	if v == "" {

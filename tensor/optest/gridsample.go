@@ -6,8 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// gridRef samples images by the definition of each mode and of each padding. spread maps each
-// weight to the factor by which the weight's element is multiplied.
+// gridRef samples images by the definition of each mode and of each padding. It replaces each
+// weight w by spread(w). The function spread is the identity, or math.Abs for the sums of absolute
+// terms.
 func gridRef(o tensor.GridSampleOptions, spread func(w float64) float64) func(x []array) array {
 	place := func(x float64, n int) float64 {
 		if o.AlignCorners {

@@ -35,7 +35,8 @@ type row struct {
 	uploads       int    // number of lists that the op uploads from the host
 	text          string // the expression, for an op whose argument is text
 	roundsWeights bool   // true if a GPU rounds weights of at most 1 to the type of 16-bit operands
-	// true if an intermediate result as large as terms is rounded to the operands' type
+	// true if the op rounds intermediate results to the operands' type; these results may be as
+	// large as the sums that the function terms returns
 	rounds bool
 }
 
@@ -51,8 +52,8 @@ func (r *row) String() string {
 // compared with those in float64.
 var floatTypes = []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16}
 
-// secondOrder reports whether second derivatives of the row's op are checked. They are not if the
-// op rounds its result to another type, because differences in float64 do not contain that
+// secondOrder reports whether second derivatives of the row's op are checked. They are not checked
+// if the op rounds its result to another type, because differences in float64 do not contain that
 // rounding.
 func (r *row) secondOrder() bool {
 	return !r.noGrad && (r.result == dtype.Invalid || r.result == dtype.F64) && r.leaves() > 0

@@ -127,7 +127,8 @@ func linalgRows() []row {
 	both := func(f func(a, b *tt) *tt) func(x []*tt) *tt {
 		return func(x []*tt) *tt { return f(movedTensor(x[0]), x[1]) }
 	}
-	// column calls f with x[1] as columns, and removes the last dimension of the result.
+	// column calls f with the vectors x[1] as matrices of one column. It removes this last
+	// dimension from the result.
 	column := func(f func(a, b array) array) func(x []array) array {
 		return func(x []array) array {
 			b := x[1].reshape(append(x[1].dims, 1)...)
@@ -270,7 +271,8 @@ func contractionRows() []row {
 	return rows
 }
 
-// compositeRows returns the rows of the ops that work on the operands' device.
+// compositeRows returns the rows of Kron, Trace, Cross and MatrixPower. These ops work on the
+// operands' device.
 func compositeRows() []row {
 	var rows []row
 	for _, in := range [][][]int{{{2, 3}, {2, 2}}, {{2}, {2, 3}}, {{2, 1, 2}, {3}}, {{}, {2}}, {{0, 2}, {2, 2}}, {{1, 2, 1, 1, 2}, {1, 1, 2, 1, 2}}} {

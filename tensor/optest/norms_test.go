@@ -150,9 +150,9 @@ func TestHalfNorms(t *testing.T) {
 	})
 }
 
-// TestLargeGroups compares the gradients of large group norms, which come from the sums of each
-// channel, with gradients in float64 that tensor ops compute. Some operands are absent or need no
-// gradient.
+// TestLargeGroups checks the gradients of large group norms, which come from the sums of each
+// channel. It compares them with float64 gradients that tensor ops compute. Some operands are
+// absent or need no gradient.
 func TestLargeGroups(t *testing.T) {
 	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
 		x, w, b := s.Randn(3, 4, 11, 1024).AddScalar(2).RequiresGrad(), s.Randn(4).RequiresGrad(), s.Randn(4).RequiresGrad()

@@ -187,7 +187,8 @@ func poolRows() []row {
 	// For a window as large as this one, the pool finds the maximum by a reduction.
 	maxOf(2, []int{1, 1, 10, 8}, tensor.MaxPoolOptions{Kernel: []int{10, 8}})
 	for i := range rows[len(rows)-3:] {
-		// The rows above check gradients. Central differences for so many elements would be slow.
+		// These rows do not check gradients, because central differences for so many elements would
+		// be slow. The rows above check them.
 		rows[len(rows)-3+i].noGrad = true
 	}
 	maxOf(2, []int{0, 2, 4, 4}, tensor.MaxPoolOptions{Kernel: []int{2}})

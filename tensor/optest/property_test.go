@@ -105,8 +105,8 @@ func TestViewsReadAsCopies(t *testing.T) {
 	})
 }
 
-// TestViewGradientsAreAdjoint computes the gradient of Σ seed·view. It must add the seed to the
-// elements that the view reads: the gradient of a view is the adjoint of the view.
+// TestViewGradientsAreAdjoint checks that the gradient of a view is the adjoint of the view: ⟨view
+// x, seed⟩ = ⟨x, gradient⟩. The gradient adds the seed to the elements that the view reads.
 func TestViewGradientsAreAdjoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {

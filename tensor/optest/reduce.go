@@ -33,7 +33,7 @@ var reduceSpecs = []reduceSpec{
 	{[]int{3, 4, 5}, []int{-1}, transposed},
 	{[]int{}, nil, contiguous},
 	{[]int{3, 0}, []int{0}, contiguous},
-	// each element of the result combines no elements, which only sums and products allow
+	// in these three cases a result combines no elements, which only sums and products allow
 	{[]int{0, 3}, []int{0}, contiguous},
 	{[]int{3, 0}, nil, contiguous},
 	{[]int{2, 0, 3}, []int{1}, contiguous},

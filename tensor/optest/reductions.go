@@ -95,7 +95,7 @@ func reductionRows() []row {
 	}
 	add("prod", "Prod", []int{3, 4}, []int{1}, func(x *tt) *tt { return x.Prod(-1) }, product, func(v []float64) float64 { return 4 * math.Abs(product(v)) })
 	add("prod", "Prod", []int{2, 3, 2}, []int{0, 2}, func(x *tt) *tt { return x.Prod(0, -1) }, product, func(v []float64) float64 { return 4 * math.Abs(product(v)) })
-	// zero sets one factor of each row to 0 and multiplies the row.
+	// zero sets one factor of each row to 0 and returns the product of each row.
 	zero := func(x *tt) *tt {
 		return x.Mul(x.Scope().On(x.Device()).Arange(4).NeScalar(2).Cast(x.Type())).Prod(1)
 	}

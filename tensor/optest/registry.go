@@ -14,9 +14,8 @@ var noValue = map[string]string{
 	"SyncBatchNorm": "needs ranks: package dist holds it to batch_norm of the whole batch",
 }
 
-// functions lists the ops that are functions of package tensor instead of methods, because
-// reflection cannot list functions. A file that adds rows for such functions adds their names in
-// init.
+// functions lists the ops that are functions of package tensor, because reflection finds only
+// methods. A file that adds rows for such functions adds their names in init.
 var functions = []string{"Where", "Cat", "Stack", "HStack", "VStack", "Meshgrid", "MeshgridXY", "Einsum"}
 
 // Unwalked returns the names that no row of the tables calls. It examines the declared elementwise

@@ -96,8 +96,8 @@ func scatterRows() []row {
 	var rows []row
 	add := func(r row) { rows = append(rows, r) }
 
-	// apart is an index along dimension 1 of the shape [3, 4]. It selects no element twice, because
-	// differences do not give the right gradient if an element is set twice.
+	// apart is an index along dimension 1 of the shape [3, 4]. It selects no element twice: if an
+	// element is set twice, central differences do not give the right gradient.
 	apart := array{[]int{2, 3}, []float64{3, 0, 1, 2, 1, 0}}
 	// an index along dimension 0 of the same shape
 	down := array{[]int{2, 3}, []float64{2, 0, 1, 0, 1, 2}}

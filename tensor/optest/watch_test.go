@@ -187,8 +187,8 @@ func TestWatchBackward(t *testing.T) {
 		d.ready, d.runs = nil, nil
 		clear()
 
-		// Here Backward computes the forward pass of checkpoints again. Another run is started
-		// within a run.
+		// First, Backward computes the forward pass of a checkpoint again. Then Ready starts
+		// another run within a run.
 		autograd.Checkpoint(func(x *tt) *tt { return x.Mul(a).Exp().Log() }, b).Sum().Backward()
 		d.expect(t, "a checkpoint", "++-", "ready 1[1]", "ready 0[2]")
 		clear()

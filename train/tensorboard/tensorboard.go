@@ -39,7 +39,7 @@ type Writer struct {
 	err     error // the first error; after it, events are dropped
 }
 
-// flushEvery is the age at which buffered events are written when the next event arrives.
+// flushEvery is the age of the last flush beyond which a new event causes the next flush.
 const flushEvery = 2 * time.Second
 
 var files atomic.Int64

@@ -168,7 +168,7 @@ func IotaI64(dst []int64, start int64) {
 	}
 }
 
-// ramp32 and ramp64 are the numbers from 0 on. A vector kernel adds them to the start of a
+// ramp32 and ramp64 hold the numbers 0 to 1023. A vector kernel adds them to the start of a
 // sequence.
 var ramp32, ramp64 = ramp[uint32](), ramp[int64]()
 

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Philox sets dst to the words of the Philox blocks number counter, counter+1, … The key of the
+// Philox sets dst to the words of the Philox blocks counter, counter+1, and so on. The key of the
 // generator is seed, as in [expr.Philox]. Counters wrap. The length of dst must be a multiple of 4.
 func Philox(dst []uint32, seed, counter uint64) {
 	if len(dst)%4 != 0 {

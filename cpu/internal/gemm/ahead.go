@@ -5,8 +5,8 @@ package gemm
 // short, because a core can wait for few cache lines at a time.
 
 // area is the part of a task that one call of multiplyAhead computes: the product of panels a0 to
-// a1-1 of A with panels b0 to b1-1 of B, over the block of k from k0 to k0+kc. Of B, the task
-// computes the panels from bFrom to bTo-1.
+// a1-1 of A with panels b0 to b1-1 of B, over the block of k from k0 to k0+kc. The whole task
+// multiplies panels bFrom to bTo-1 of B.
 type area struct{ a0, a1, b0, b1, bFrom, bTo, k0, kc int }
 
 // area returns the first area of tile task i. Tasks other than stripes are about equal, so that all
@@ -38,11 +38,11 @@ func (j *job[E, T]) following(at area) area {
 	return at
 }
 
-// multiplyAhead multiplies the panels of one area. Meanwhile the kernels prefetch each panel of A
-// while the panel before it is multiplied, unless the task packs its panels of A itself. This takes
-// at most half of the calls, rounded up. The others prefetch panels of B of the task's next area,
-// as many as there are calls for. The last panel of A is followed by the first one of the next
-// area.
+// multiplyAhead multiplies the panels of one area. It calls a kernel for each panel of A and each
+// panel of B. For each panel of A, up to half of the calls, rounded up, prefetch the next panel of
+// A. After the last panel of A, that is the first one of the next area. The other calls prefetch
+// panels of B of the task's next area, until no calls are left. If the task packs its panels of A
+// itself, no call prefetches A.
 func (j *job[E, T]) multiplyAhead(l *local[E, T], to *target[T], at area) {
 	then := j.following(at)
 	panels, sharesB := at.b1-at.b0, j.kern.shares
@@ -70,7 +70,7 @@ func (j *job[E, T]) multiplyAhead(l *local[E, T], to *target[T], at area) {
 	}
 }
 
-// part returns where share i of a panel begins that has kc elements along k.
+// part returns where share i of a panel begins. The panel has kc elements along k.
 func (j *job[E, T]) part(panel []E, kc, i int) *E {
 	return &panel[i*(j.kern.even(kc)*j.kern.width/j.kern.shares)]
 }

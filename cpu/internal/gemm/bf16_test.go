@@ -130,8 +130,8 @@ func TestBF16Instructions(t *testing.T) {
 	}
 }
 
-// dotModel computes the product of two vectors as a kernel does: in 16 sums, whose upper half is
-// then added to the lower half until one is left.
+// dotModel computes the product of two vectors as a kernel does, in 16 sums. Then it adds the upper
+// half of the sums to the lower half, again and again, until one sum is left.
 func dotModel(a, b []uint16) float32 {
 	var sums [16]float32
 	for p := 0; p < len(a); p += 2 {

@@ -4,9 +4,9 @@ import "sync"
 
 // byPlace computes a convolution of many small images, or the gradient of its input, place by
 // place. A place is the position of an element in an image. The columns of the matrix products are
-// the images. The source, the input or the gradient of the result, is transposed once, to [chunk of
-// images, place, channel, image of the chunk]. A place of the result is then a sum of matrix
-// products, one for each tap, that is, each element of the convolution's kernel. Each product
+// the images. The source is the input, or the gradient of the result. It is transposed once, to
+// [chunk of images, place, channel, image of the chunk]. A place of the result is then a sum of
+// matrix products, one for each tap. A tap is an element of the convolution's kernel. Each product
 // multiplies a panel of weights by the channels at one place of the source, which is not copied. A
 // tap that falls into the padding has no product.
 type byPlace struct {

@@ -97,9 +97,9 @@ type columns struct {
 	bufA    []float32
 	// if not nil, the kernel reads the weights A in place; packing them would take too long
 	weights []float32
-	// tapFirst is the order of k within a block. If it is true, k runs over all channels for the
-	// first tap, then for the next. Otherwise it runs over all taps of the first channel, then of
-	// the next.
+	// tapFirst selects the order of k within a block. If it is true, all channels of the first tap
+	// come first, then those of the next tap. Otherwise all taps of the first channel come first,
+	// then those of the next channel.
 	tapFirst bool
 
 	dst        []float32
@@ -145,7 +145,7 @@ func newColumns(s windowGrid, m int) *columns {
 	return j
 }
 
-// split returns the number of parts into which the rows are divided. With it there are enough tasks
+// split returns the number of parts into which the rows are divided, so that there are enough tasks
 // for the workers.
 func (j *columns) split(units int) int {
 	return min(j.panelsA, ceil(minTasks, units*j.groups))
@@ -377,8 +377,8 @@ func (j *columns) cut(l *columnLocal, layout *inputLayout, u *unit, start, stop 
 	l.panel = append(l.panel, columnPanel{len(l.pieces) / 2, len(l.runs), 0})
 }
 
-// multiply computes a tile of results, for the places of a panel and for h output channels from the
-// given one on. The slice panel describes this panel and the next.
+// multiply computes a tile of results: the places of a panel for h output channels. The argument
+// channel is the first of these. The slice panel describes this panel and the next.
 func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel int, a, b *float32, add bool) {
 	kern := j.kern
 	runs := l.runs[panel[0].run:panel[1].run]

@@ -97,7 +97,7 @@ func finite(par Parallel, w []float32) bool {
 	return !not.Load()
 }
 
-// clear sets the elements of dx to 0 whose coordinates are r modulo the stride.
+// clear sets some elements of dx to 0: those whose coordinates are r modulo the stride.
 func (c *Conv) clear(dx []float32, r [3]int) {
 	for i := range c.N * c.Channels {
 		for z := r[0]; z < c.In[0]; z += c.Stride[0] {

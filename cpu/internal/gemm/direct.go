@@ -16,16 +16,17 @@ type direct[T float] struct {
 	// kernels for at most one vector of columns, and for at most two; the index is the number of
 	// rows
 	one, two []directKernel[T]
-	// Kernels for at most half a vector of columns, or nil. Two halves take as long as one vector.
+	// Kernels for at most half a vector of columns, or nil. Two of their multiplications take as
+	// long as one multiplication of whole vectors.
 	half []directKernel[T]
 	row  directKernel[T] // kernel for one row and rowVectors vectors of columns
-	// rowVectors is the number of vectors of columns that the kernel row handles. The number
-	// narrow also counts vectors of columns. Up to this number, packing an A with contiguous
-	// rows would take about as long as the whole product.
+	// rowVectors is the number of vectors of columns that the kernel row handles. A narrow product
+	// has at most narrow vectors of columns. For such a product, packing an A with contiguous rows
+	// would take about as long as the whole product.
 	rowVectors, narrow int
-	// Narrow products with at least tallRows rows may have any B, whose panel each task packs. With
-	// at most flatRows rows, the columns of A may be contiguous instead of its rows. If a number is
-	// 0, such products pack A.
+	// If a narrow product has at least tallRows rows, B may have any layout: each task packs its
+	// panel of B. If the product has at most flatRows rows, the columns of A may be contiguous
+	// instead of its rows. The value 0 turns a rule off: the products that it describes pack A.
 	tallRows, flatRows int
 	// If outer is true, an outer product of vectors is computed row by row. Its result is written
 	// in longer parts than those of tiles.
@@ -106,8 +107,9 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 	return true
 }
 
-// crowds reports whether A must be packed because its rows use the same sets of the cache. If there
-// are many panels of B, this holds also for multiples of half of the distance crowded.
+// crowds reports whether A must be packed because its rows use the same sets of the cache: their
+// distance is a multiple of d.crowded. If many is true, B has many panels, and a multiple of half
+// of d.crowded is enough.
 func (d *direct[T]) crowds(m, n int, many bool, a operand[T]) bool {
 	apart := d.crowded
 	if many {
@@ -130,8 +132,8 @@ type directJob[T float] struct {
 	a, b, c    operand[T]
 	accumulate bool
 	across     int // number of tasks that compute the same rows
-	// Tasks may divide k in parts. A part consists of several blocks of k, whose number is in the
-	// field group. The field sums holds the sums of all parts except the first.
+	// Tasks may divide k in parts. The field group is the number of blocks of k in a part. The
+	// field sums holds the sums of all parts except the first.
 	parts, group, blocks int
 	sums                 []T
 	partFn, deepFn       func(i int) // the tasks as functions, created once

@@ -23,7 +23,8 @@ func TestFewRowsBF16(t *testing.T) {
 	} else {
 		t.Log("the processor or the system has no AMX: it was NOT tested")
 	}
-	// VDPBF16PS sums in another order if the columns of B are contiguous.
+	// If the columns of B are contiguous, VDPBF16PS sums in another order. So this layout is left
+	// out.
 	fewRows16(t, []bool{false})
 }
 

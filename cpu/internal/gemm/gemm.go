@@ -222,7 +222,7 @@ const (
 	// times as many columns as A has rows. Turned means that Cᵀ = Bᵀ·Aᵀ is computed instead.
 	turnedRows, turnedRatio = 32, 4
 	// A factor of bfloat16 with this number of elements no longer stays in the second-level cache.
-	// Reading a smaller one in another order gains nothing.
+	// For a smaller factor, another order of reading is no faster.
 	largeFactor = 1 << 20
 	// Dot products are used if k is at least this number times the number of rows of A. For a
 	// smaller k, adding up the lanes of each sum takes too long.

@@ -20,8 +20,8 @@ func Int8(par Parallel, m, n, k int, a []int8, ars, acs int, b []int8, brs, bcs 
 	x.check("A", m, k)
 	y.check("B", k, n)
 	z.check("C", m, n)
-	// C is written row by row, and B is packed. If the columns of C are contiguous, and not its
-	// rows, or if B is a vector, compute Cᵀ = Bᵀ·Aᵀ.
+	// C is written row by row, and B is packed. So compute Cᵀ = Bᵀ·Aᵀ if C has contiguous columns
+	// but not contiguous rows, or if B is a vector.
 	if z.cs != 1 && z.rs == 1 || n == 1 && m > 1 {
 		m, n, x, y, z = n, m, y.transposed(), x.transposed(), z.transposed()
 	}

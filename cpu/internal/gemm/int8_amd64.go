@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// int8State is temporary memory of a task that only some processors need.
+// int8State is the part of a task's temporary memory that only the tiles of AMX need.
 type int8State struct{ call tileCall }
 
 // These are the kernels for int8. They use VPMADDWD of AVX2 on elements that are extended to int16,

@@ -2,7 +2,8 @@
 
 package gemm
 
-// int8State is temporary memory of a task that only some processors need.
+// int8State is the part of a task's temporary memory that only the tiles of AMX need. Here it is
+// empty.
 type int8State struct{}
 
 func activeInt8(m, k int) *int8Kernel { return &genericInt8 }

@@ -1,9 +1,9 @@
 package gemm
 
 // windowGrid describes which elements of a source [n, groups·channels, in…] a convolution reads.
-// Its windows lie at places that form a grid. At each place, the window reads the elements at some
-// offsets from the place, the taps. Outside the source it reads zeros. Coordinates are those of the
-// source.
+// Its windows lie at places that form a grid. A window reads the elements at some offsets from its
+// place. These offsets are the taps. Outside the source it reads zeros. Coordinates are those of
+// the source.
 type windowGrid struct {
 	src      []float32
 	n        int

@@ -299,8 +299,8 @@ func (j *tileJob) task(i int) {
 // turnStep is the number of columns that turnBack transposes at a time.
 const turnStep = 4
 
-// turnBack stores the sums of a task of a turned product. The columns of its C, which are rows of
-// the caller's C, are contiguous.
+// turnBack stores the sums of a task if the job computes the transpose of the caller's C. A column
+// of the job's C is a row of the caller's C, and is contiguous.
 func (j *tileJob) turnBack(l *tileLocal, row, h, col, w, cRow int) {
 	to := ceil(h, bf16.group) * bf16.group
 	l.turn = aligned(l.turn, cRow*to)

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// dpTile is one element of TDPBF16PS (Intel, "Intel 64 and IA-32 Architectures Software Developer's
-// Manual", volume 2). Two sums of fused multiply-adds, one of the even and one of the odd elements,
-// are added to acc. Subnormal operands and results become zeros.
+// dpTile computes one element of the result of TDPBF16PS (Intel, "Intel 64 and IA-32 Architectures
+// Software Developer's Manual", volume 2). It adds two sums of fused multiply-adds to acc: one of
+// the even elements and one of the odd elements. Subnormal operands and results become zeros.
 func dpTile(acc float32, a, b []uint16) float32 {
 	var sums [2]float32
 	for p := range 32 {

@@ -20,7 +20,7 @@ import (
 type tileCall struct {
 	config [64]byte // set by the method shape; it must be the first field
 	// a is the first row of A. tail is a copy of the last elements of each row, with zeros up to a
-	// whole step: 64 bytes for each row. It is nil if k is a multiple of a step.
+	// whole step: 64 bytes for each row. tail is nil if k is a multiple of a step.
 	a, tail unsafe.Pointer
 	aRow    int
 	aStep   int            // distance in A between steps along k, in bytes
@@ -53,8 +53,8 @@ func tilesBF16(call *tileCall)
 func tilesDotInt8(call *tileCall)
 
 // shape sets the configuration for panels of h rows and w columns (Intel, "Intel 64 and IA-32
-// Architectures Software Developer's Manual", volume 2, LDTILECFG). Tiles 0 to 3 hold the sums. Of
-// the others, 4 and 5 hold elements of A, and 6 and 7 hold the panel. Byte 16+2t of the
+// Architectures Software Developer's Manual", volume 2, LDTILECFG). Tiles 0 to 3 hold the sums.
+// Elements of A are in tiles 4 and 5, and elements of B in tiles 6 and 7. Byte 16+2t of the
 // configuration is the number of bytes in a row of tile t, and byte 48+t is its number of rows.
 // Even a tile that the kernel does not use gets one row: the kernel sets all tiles of sums to zero,
 // which fails for a tile without rows.

@@ -2,5 +2,5 @@
 
 package gemm
 
-// permitTiles returns false. Only Linux is known to give this permission.
+// permitTiles returns false, because only Linux is known to permit the use of tiles.
 func permitTiles() bool { return false }

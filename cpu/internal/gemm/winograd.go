@@ -153,10 +153,9 @@ func (c *Conv) byTiles(par Parallel, j *winograd) bool {
 	return !j.broken.Load()
 }
 
-// pays reports whether Winograd's form is faster than another method. It compares estimates of the
-// two times. They are counted in multiplications, for each pair of an input channel and an
-// output channel. The argument other is the number of multiplications of the other method, for
-// one image.
+// pays reports whether Winograd's form is faster than another method. It compares estimates of both
+// times, counted in multiplications for each pair of an input channel and an output channel. The
+// argument other is the number of multiplications of the other method, for one image.
 func (j *winograd) pays(other int) bool {
 	if min(j.channels, j.rows) < winogradLanes || j.tiles[1]*16*j.channels > winogradTile {
 		return false

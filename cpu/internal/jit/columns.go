@@ -12,8 +12,8 @@ func (c *compiler) holdSteps() {
 	}
 }
 
-// These limits hold for a loop that goes down several vectors of columns together. One sum alone
-// would wait for the latency of its additions.
+// A loop with few instructions goes down several vectors of columns together. With a single sum,
+// each addition would wait for the previous one. These are the limits.
 const (
 	mostTogether   = 4  // vectors of columns
 	shortStepCount = 16 // instructions of the loop
@@ -45,7 +45,7 @@ func (c *compiler) columnsTogether(vectors int) {
 }
 
 // column writes the loop over the rows of some vectors of columns, and the stores of the combined
-// values. The list strides in memory has three groups of distances, and then the number of rows.
+// values. The register strides points to three groups of distances, followed by the number of rows.
 // The distances of the first group lead from one row of results to the next. Those of the second
 // group lead from one row of operands to the next, and those of the third group lead back to the
 // first row of operands.

@@ -57,7 +57,7 @@ func (c *compiler) fromTruth(r, m uint8, size int) {
 // truncate converts floats to integers towards zero. For values that are too large, and for NaN,
 // the instructions return the least signed or the greatest unsigned integer. The code corrects
 // signed results by masks. Before an unsigned conversion it takes the maximum of the value and 0.
-// For NaN this instruction returns its second source, which is 0.
+// The maximum of NaN and 0 is 0, because the instruction then returns its second source.
 func (c *compiler) truncate(i int32, in expr.Instr, from, to dtype.Type) {
 	a, b := from.Size(), to.Size()
 	length := c.length(max(a, b))
@@ -82,8 +82,8 @@ func (c *compiler) truncate(i int32, in expr.Instr, from, to dtype.Type) {
 }
 
 // masked returns the options of an instruction that loads or stores elements. After the last whole
-// vector they contain the mask of the remaining elements. If zero is true, a load sets the other
-// lanes to 0.
+// vector, these options contain the mask of the remaining elements. If zero is true, a load sets
+// the other lanes to 0.
 func (c *compiler) masked(zero bool) options {
 	if c.tail && c.wide {
 		return options{mask: tailMask, zero: zero}

@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestFMA computes x·y+z with operands in registers and in memory. Each of the operands in turn has
-// no later use, so that its register may be overwritten. The values must be the same.
+// TestFMA computes x·y+z with operands in registers and in memory. In some expressions an operand
+// has no later use, so that its register may be overwritten. The values must be those of the
+// interpreter.
 func TestFMA(t *testing.T) {
 	if !canRun(t) {
 		return

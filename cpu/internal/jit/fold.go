@@ -26,7 +26,7 @@ func (c *compiler) countAccumulators() int {
 		return max(1, c.together)
 	case c.Fold.Short:
 		return 8 / c.lanes
-	// few accumulators suffice, because the order does not matter
+	// the order matters for neither integers nor extremes, so few accumulators suffice
 	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()):
 		return 4
 	case t.Size() == 8:
@@ -90,9 +90,9 @@ func neutral(k FoldKind, t dtype.Type) uint64 {
 const longestUnrolled = 8
 
 // unroll writes a loop with several vectors in an iteration. The next loop handles the vectors that
-// remain. A fold has as many vectors as accumulators, so it need not rotate the accumulators. Other
-// loops for AVX2 have four vectors in an iteration. Short loops then take up to a third less time,
-// and a fill takes half the time.
+// remain. In a fold, an iteration has one vector for each accumulator, so the accumulators need not
+// be rotated. Other loops for AVX2 have four vectors in an iteration. Short loops then take up to a
+// third less time, and a fill takes half the time.
 func (c *compiler) unroll() {
 	n := c.countAccumulators()
 	if c.Fold == nil {
@@ -118,8 +118,8 @@ func (c *compiler) unroll() {
 	none()
 }
 
-// findsNaN reports whether the loop finds NaNs by itself, for a maximum or minimum of floats with
-// AVX-512. Then one instruction combines two vectors. extremeOf takes six.
+// findsNaN reports whether the loop tests for NaNs separately. It does so for a maximum or minimum
+// of floats with AVX-512. One instruction then combines two vectors, instead of extremeOf's six.
 func (c *compiler) findsNaN() bool {
 	return c.wide && c.Fold != nil && !c.Fold.Columns && !c.Fold.Short && c.Fold.Kind >= Max && c.foldType().IsFloat()
 }
@@ -165,7 +165,7 @@ func (c *compiler) fold() {
 		c.combine(r, r, x)
 		return
 	}
-	// in the loop that tailLoop writes, store one value at a time; they are combined later
+	// the loop that tailLoop writes stores one value at a time; the values are combined later
 	if c.tail && !c.wide {
 		c.move(scratch, at)
 		c.subtract(scratch, whole)

@@ -12,10 +12,11 @@ func (p pair) forSize(size int) opcode {
 	return p[0]
 }
 
-// floats returns the two forms of an arithmetic instruction on floats. They differ in prefix and W.
+// floats returns the two forms of an arithmetic instruction on floats. They differ in the prefix
+// and the W bit.
 func floats(op byte) pair { return pair{{1, 0, 0, op}, {1, 1, 1, op}} }
 
-// lanes returns the two forms of an instruction, which differ only in W.
+// lanes returns the two forms of an instruction, which differ only in the W bit.
 func lanes(space, prefix, op byte) pair { return pair{{space, prefix, 0, op}, {space, prefix, 1, op}} }
 
 var (
@@ -24,7 +25,7 @@ var (
 	sqrtFloat                    = floats(0x51)
 	moveVector, storeVector      = floats(0x10), floats(0x11)
 	compareFloat                 = floats(0xc2)
-	// the minimum or maximum of two numbers; of a number and a NaN, the number
+	// the minimum or maximum of two numbers; if one of them is NaN, the other one
 	floatRange = lanes(3, 1, 0x50)
 	roundFloat = pair{{3, 1, 0, 0x08}, {3, 1, 1, 0x09}}
 	// fused multiply-add; the first two digits of a name say which operands are multiplied, and the
@@ -80,8 +81,8 @@ var (
 	upperHalf, upperQuarter = opcode{3, 1, 1, 0x1b}, opcode{3, 1, 0, 0x19}
 	shuffle                 = opcode{1, 1, 0, 0x70} // rearranges 32-bit lanes by an immediate
 	storeLow                = lanes(1, 1, 0x7e)     // stores the first lane
-	// take lanes of one vector, or of two, by a list of lane numbers; the first operand of
-	// permuteTwo is also its first vector
+	// take lanes of one vector, or of two, by a list of lane numbers; the destination of permuteTwo
+	// also holds its first vector
 	permute, permuteTwo = opcode{2, 1, 0, 0x36}, opcode{2, 1, 0, 0x7e}
 	gatherWords         = opcode{2, 1, 0, 0x90}
 

@@ -54,8 +54,8 @@ type Store struct {
 	Reg   int
 }
 
-// Fold is a value that the loop combines over each row. The loop writes one result for each row.
-// Truth values have 32 bits in it. Rows must not be empty.
+// Fold is a value that the loop combines over each row. The loop writes one result for each row. In
+// a fold, truth values have 32 bits. Rows must not be empty.
 //
 // Element i is combined with accumulator i mod 64 (32 for types of 64 bits), or i mod 8 if Short is
 // set. At the end of a row, the upper half of the accumulators is combined with the lower half,
@@ -272,8 +272,8 @@ func (c *compiler) addresses() int {
 // held reports whether all addresses are in registers.
 func (c *compiler) held() bool { return c.addresses() <= len(pointers) }
 
-// number returns the index in the slice reg of the address with number i, counted over loads,
-// stores and fold.
+// number returns the index in the slice reg of address number i. The addresses are numbered in the
+// order loads, stores, fold.
 func (c *compiler) number(i int) int {
 	if i < len(c.Loads) {
 		return c.Loads[i].Reg
@@ -362,8 +362,8 @@ func (c *compiler) body(tail bool) {
 	}
 }
 
-// analyse finds which instruction computes each value and which instructions use it. It chooses the
-// shorter body, and the values that stay in registers.
+// analyse finds which instruction computes each value and which instructions use it. It chooses a
+// shorter body, if there is one, and the values that stay in registers.
 func (c *compiler) analyse() {
 	c.trace()
 	c.findShortcut()

@@ -58,8 +58,8 @@ type program struct {
 
 const guard = 64 // number of bytes before each operand and result; a loop must not write them
 
-// beforeFault returns the guard and n bytes after it, followed by a page without access. A loop
-// that goes beyond the n bytes faults.
+// beforeFault returns memory for guard bytes and for n bytes after them. A page without access
+// follows. A loop that goes beyond the n bytes faults.
 func beforeFault(t testing.TB, n int) []byte {
 	page := unix.Getpagesize()
 	size := (guard + n + page - 1) / page * page

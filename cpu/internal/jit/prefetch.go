@@ -14,9 +14,9 @@ package jit
 // because lines after the end of a row are fetched in vain unless they belong to the next row.
 const ahead = 2 << 10
 
-// These are the opcodes of prefetch instructions, after the byte 0F. Their field reg is 1. The
-// first fetches a line for reading, into all caches. The second (PREFETCHW) fetches a line for
-// writing. Processors that do not know the second ignore it.
+// These are the opcodes of prefetch instructions, after the byte 0F. The field reg of their ModRM
+// byte is 1. The first fetches a line for reading, into all caches. The second (PREFETCHW) fetches
+// a line for writing. Processors that do not know the second ignore it.
 const (
 	prefetchRead  = 0x18
 	prefetchWrite = 0x0d

@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestChains compiles programs with fmod. Its steps must be found as chains, and the results must
-// be equal to the interpreter's. The quotients of a vector are all small, all large, or mixed.
+// TestChains compiles programs with fmod. The steps of fmod must be found as chains, and the
+// results must be equal to the interpreter's. The quotients of a vector are all small, all large,
+// or mixed.
 func TestChains(t *testing.T) {
 	if !canRun(t) {
 		return

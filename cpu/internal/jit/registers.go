@@ -36,8 +36,8 @@ const (
 )
 
 // temporaries is the largest number of vector registers that the code of one instruction needs for
-// temporaries, and for operands that are the same for all elements. Instructions on 64-bit integers
-// for AVX2 need more.
+// temporaries, and for operands that are the same for all elements. longTemporaries is this number
+// for loops of four lanes, because instructions on 64-bit integers for AVX2 need more.
 const temporaries, longTemporaries = 4, 6
 
 // size returns the size in bytes of an element of value i.

@@ -65,8 +65,8 @@ func (l *Loop) CanStep(i int) bool {
 	return false
 }
 
-// order returns which list of lane numbers loads with the given step use: 0 for every second
-// element, 1 for the reverse order.
+// order returns the index of the list of lane numbers for loads with the given step. It is 0 for
+// every second element, and 1 for the reverse order.
 func order(step int) int {
 	if step < 0 {
 		return 1

@@ -20,7 +20,8 @@ type API interface {
 	// DeviceCount is cuDeviceGetCount: the number of GPUs of compute capability 2.0 or more that
 	// CUDA_VISIBLE_DEVICES leaves visible.
 	DeviceCount() (int, error)
-	// DeviceGet is cuDeviceGet: the device with a number, or ErrInvalidDevice if there is none.
+	// DeviceGet is cuDeviceGet: the device with the given number, or ErrInvalidDevice if there is
+	// none.
 	DeviceGet(ordinal int) (Device, error)
 	// DeviceName is cuDeviceGetName, such as "NVIDIA H200". An emulated device's name says that it
 	// is emulated.

@@ -30,8 +30,8 @@ var fakes struct {
 	addrs map[string]uintptr
 }
 
-// callback returns a C address. A call of it is forwarded to the current fake as a call of the
-// function name.
+// callback returns the address of a C function. A call of that function reaches the current fake as
+// a call of the function with the given name.
 func callback(name string) uintptr {
 	if p := fakes.addrs[name]; p != 0 {
 		return p

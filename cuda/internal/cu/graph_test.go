@@ -40,8 +40,8 @@ func TestGraphLayouts(t *testing.T) {
 	}
 }
 
-// nodesBefore are the dependencies of a node. Their address is passed to C, so they are global,
-// because a stack may move.
+// nodesBefore are the dependencies of a node. They are global because their address is passed to C,
+// and a stack may move.
 var nodesBefore = []GraphNode{0x71, 0x72}
 
 // TestEachGraphCall calls every method once. It checks the C function, its arguments, the memory to

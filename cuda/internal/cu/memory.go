@@ -27,8 +27,8 @@ func (d *driver) MemHostAlloc(n uint64, f HostAllocFlags) (unsafe.Pointer, error
 	b.out[0] = 0
 	b.a[0], b.a[1], b.a[2] = b.outAddr(0), uintptr(n), uintptr(f)
 	r := b.call()
-	// The word is read as a pointer. It points outside of Go's heap, so the garbage collector
-	// ignores it.
+	// b.out[0] is read as a pointer. The pointer leads outside of Go's heap, so the garbage
+	// collector ignores it.
 	return *(*unsafe.Pointer)(unsafe.Pointer(&b.out[0])), failf(r, "cuMemHostAlloc", "%d bytes", n)
 }
 

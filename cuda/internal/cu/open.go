@@ -118,8 +118,8 @@ func OpenLibrary(name string) (*Library, []string) {
 }
 
 // Call calls the C function at fn with up to 16 integers or pointers. It returns the lower 32 bits
-// of the result, which is the size of a C enum. Memory to which pointers point must lie on the
-// heap, because Go may move stacks.
+// of the result, because a C enum has 32 bits. Memory to which pointers point must lie on the heap,
+// because Go may move stacks.
 func Call(fn uintptr, args ...uintptr) uint32 { return uint32(CallWord(fn, args...)) }
 
 // CallWord is [Call] for a function with a 64-bit result, such as a pointer.

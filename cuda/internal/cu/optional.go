@@ -62,9 +62,9 @@ type Graphs interface {
 	StreamEndCapture(s Stream) (Graph, error)
 }
 
-// GraphMarker is satisfied by a [Checker] that can record where blocks of a pool begin and end as
-// nodes of a graph. Each launch of the graph then allocates and frees these blocks anew, in the
-// graph's order.
+// GraphMarker is satisfied by a [Checker] that can mark the beginning and the end of a pool's
+// blocks by nodes of a graph. Each launch of the graph then allocates and frees these blocks anew,
+// in the graph's order.
 type GraphMarker interface {
 	// GraphAddBlockNode adds a node that marks a block.
 	GraphAddBlockNode(g Graph, after []GraphNode, ptr DevicePtr, requested, rounded uint64, label string, mark BlockMark) (GraphNode, error)
@@ -188,8 +188,8 @@ type Sized interface {
 // Scarce is satisfied by an implementation that can imitate a lack of memory, for tests.
 type Scarce interface {
 	// RefuseMemory makes requests for memory of dev fail with ErrOutOfMemory, until Relent is
-	// called. The first such request is the n-th after this call, counted from 1. With an n of 0 no
-	// request fails.
+	// called. The first request that fails is the n-th after this call, counted from 1. If n is 0,
+	// no request fails.
 	RefuseMemory(dev Device, n uint64)
 	// Relent ends the failures that RefuseMemory has caused. If no request has failed yet, it has
 	// no effect.

@@ -30,7 +30,7 @@ func TestRealDriver(t *testing.T) {
 	if missing := s.bind(lib); len(missing) > 0 {
 		t.Errorf("driver %s lacks %s", release, strings.Join(missing, ", "))
 	}
-	// This binds by exported names, as bind does for drivers without cuGetProcAddress_v2.
+	// For a driver without cuGetProcAddress_v2, bind looks up the exported names.
 	var exported symbols
 	missing := exported.bind(&library{path: lib.path, lookup: func(name string) uintptr {
 		if name == "cuGetProcAddress_v2" {

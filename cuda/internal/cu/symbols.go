@@ -164,8 +164,8 @@ func procAddress(fn uintptr, name string, version Version) uintptr {
 	return uintptr(b.out[0])
 }
 
-// cstring returns s with a final NUL, on the heap, which does not move. If this function were
-// inlined, a short string would lie on the goroutine's stack.
+// cstring returns s with a final NUL. The result lies on the heap, where it does not move. If this
+// function were inlined, a short string would lie on the goroutine's stack.
 //
 //go:noinline
 func cstring(s string) []byte { return append([]byte(s), 0) }

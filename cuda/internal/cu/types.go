@@ -57,7 +57,7 @@ const (
 	AttrMaxGridDimX        DeviceAttr = 5
 	AttrMaxGridDimY        DeviceAttr = 6
 	AttrMaxGridDimZ        DeviceAttr = 7
-	// AttrMaxSharedPerBlock is the limit for kernels for which FuncSetAttribute has not raised it.
+	// AttrMaxSharedPerBlock is the limit of a kernel unless FuncSetAttribute has raised it.
 	AttrMaxSharedPerBlock        DeviceAttr = 8
 	AttrTotalConstantMemory      DeviceAttr = 9
 	AttrWarpSize                 DeviceAttr = 10

@@ -32,8 +32,8 @@ type Config struct {
 	Pageable Pageable
 
 	Expandable bool // whether pools grow by pages of virtual memory
-	// size of these pages, a power of two from 4 KiB to 1 GiB; the default is 2 MiB, or less if a
-	// device has less than 1 GiB of memory
+	// size of a page of virtual memory, a power of two from 4 KiB to 1 GiB; the default is 2 MiB,
+	// or less if a device has less than 1 GiB of memory
 	Granularity uint64
 
 	// Workers is the number of goroutines that run the blocks of a kernel. The default is

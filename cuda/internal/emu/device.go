@@ -71,7 +71,7 @@ func (d *Driver) DriverVersion() (cu.Version, error) { return DriverVersion, nil
 // DeviceCount returns the number of devices in the Config.
 func (d *Driver) DeviceCount() (int, error) { return len(d.devices), nil }
 
-// DeviceGet returns the device with an ordinal.
+// DeviceGet returns the device with the given ordinal.
 func (d *Driver) DeviceGet(ordinal int) (cu.Device, error) {
 	if ordinal < 0 || ordinal >= len(d.devices) {
 		return 0, fail("cuDeviceGet", cu.ErrInvalidDevice, "ordinal %d of %d devices", ordinal, len(d.devices))

@@ -11,9 +11,9 @@
 // Any other seed picks at random, reproducibly, which ready queue runs next, and lets some queues
 // lag far behind. So a missing event or synchronisation changes results under some seed.
 //
-// Copies from and to page-locked host memory happen when their turn in the queue comes. The call
-// captures a pageable source, and completes a copy to a pageable destination, as hardware usually
-// does. MemFree takes effect immediately and waits for nothing.
+// Copies from and to page-locked host memory happen when their turn in the queue comes. With
+// pageable memory, the call itself captures the source, or completes the copy to the destination,
+// as hardware usually does. MemFree takes effect immediately and waits for nothing.
 //
 // CUDA promises less about pageable memory. With PageableLate the driver does no more than CUDA
 // promises: copies of pageable memory also happen when their turn in the queue comes. If a source

@@ -225,8 +225,8 @@ func (d *Driver) currentContext(call string) (*context, error) {
 	return ctx, nil
 }
 
-// streamOf returns the stream with a handle. Handle 0 is the default stream of the current context.
-// The caller holds d.mu.
+// streamOf returns the stream with the given handle. Handle 0 is the default stream of the current
+// context. The caller holds d.mu.
 func (d *Driver) streamOf(call string, h cu.Stream) (*stream, error) {
 	if h == 0 {
 		ctx, err := d.currentContext(call)

@@ -21,8 +21,9 @@ const (
 // each ordered pair of devices: NVLink is full duplex, and a copy to one peer does not slow down a
 // copy to a second peer. (A switch between the devices would slow it down, but is not modelled. In
 // a model of a switch, the copies of two ranks would share a link. Their times would depend on
-// which rank called first.) A copy through the host occupies the engine of the stream's device for
-// copies from the host or to the host.
+// which rank called first.) A copy through the host occupies an engine of the stream's device. If
+// the copy goes to this device, that is the engine for copies from the host. Otherwise it is the
+// engine for copies to the host.
 //
 // Kernels take turns too, although hardware runs small kernels at the same time. Small kernels
 // share the device, so two at once take about as long as one after the other.

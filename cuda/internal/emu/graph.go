@@ -321,8 +321,8 @@ func (d *Driver) GraphAddChildGraphNode(h cu.Graph, after []cu.GraphNode, child 
 	})
 }
 
-// clone copies a graph with its nodes. The copied nodes have the same handles as the originals.
-// The handles still refer to the originals.
+// clone copies a graph with its nodes. A copied node keeps the handle of its original, but a
+// call with this handle still refers to the original.
 func (g *graph) clone() *graph {
 	c := &graph{ctx: g.ctx}
 	of := map[*graphNode]*graphNode{}

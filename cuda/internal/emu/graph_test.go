@@ -188,8 +188,8 @@ func TestChildGraph(t *testing.T) {
 	}
 }
 
-// TestGraphBlocks launches a graph that begins and ends blocks. At each launch, the blocks must
-// have their bounds and no contents.
+// TestGraphBlocks launches a graph that marks the beginning and the end of a pool's block. At each
+// launch, the block must have its bounds and no contents.
 func TestGraphBlocks(t *testing.T) {
 	r := newRig(t, Config{})
 	x, s := r.alloc(512), r.stream()

@@ -171,8 +171,8 @@ func TestMemsetAndCopy(t *testing.T) {
 	r.ok(r.CtxSynchronize())
 }
 
-// TestBlocks checks the blocks of a pool in one allocation. Their bounds must be exact, in stream
-// order, and their contents must be uninitialised.
+// TestBlocks checks the blocks that a pool makes in one allocation. Work may access a block only
+// within its bounds, and only before it is freed in stream order. A new block is uninitialised.
 func TestBlocks(t *testing.T) {
 	for name, c := range map[string]struct {
 		do     func(r *rig, s cu.Stream, seg cu.DevicePtr)

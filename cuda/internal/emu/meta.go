@@ -19,7 +19,7 @@ type metaRange struct {
 	base, size uint64
 	host       bool
 	// home is the first address of the reserved range in which this range is mapped. It is 0 if
-	// there is none.
+	// this range lies in no reserved range.
 	home uint64
 }
 
@@ -79,6 +79,6 @@ func metaError(call, what string) error {
 	return &cu.Error{Call: call, Result: cu.ErrNotSupported, Detail: what, Cause: ErrMeta}
 }
 
-// unreservedMin is the size from which page-locked memory of meta mode needs no memory of the
-// system. Such memory reads as zeros, and a page exists only after it was written.
+// unreservedMin is the least size of page-locked memory for which the system reserves no memory in
+// meta mode. Its pages read as zeros, and take memory only after they were written.
 const unreservedMin = 64 << 10

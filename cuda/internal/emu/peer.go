@@ -114,8 +114,8 @@ func (ctx *context) reaches(from, to *context) bool {
 	return to == from || ctx.peers[to] || ctx.peers[from]
 }
 
-// peerWork checks a copy between devices, and returns the work of a graph's node for it in ctx. The
-// caller holds d.mu.
+// peerWork checks a copy between devices. It returns the work of a graph's node that makes this
+// copy in ctx. The caller holds d.mu.
 func (d *Driver) peerWork(call string, ctx *context, c cu.GraphCopy) (work, error) {
 	n := c.N
 	from, to := d.deviceAt(c.Src), d.deviceAt(c.Dst)

@@ -84,7 +84,7 @@ func TestRandomProgramsAgreeWithSequence(t *testing.T) {
 	}
 }
 
-// waitFor waits for an event, unless e is 0.
+// waitFor waits for the event e, unless e is 0.
 func (r *rig) waitFor(e cu.Event) error {
 	if e == 0 {
 		return nil

@@ -114,7 +114,7 @@ func (d *Driver) StreamWaitEvent(h cu.Stream, e cu.Event) error {
 	return nil
 }
 
-// eventOf returns the event with a handle. The caller holds d.mu.
+// eventOf returns the event with the given handle. The caller holds d.mu.
 func (d *Driver) eventOf(call string, h cu.Event) (*event, error) {
 	e := d.events[h]
 	if e == nil {
@@ -186,10 +186,9 @@ func (d *Driver) EventQuery(h cu.Event) (bool, error) {
 	return d.poll(e.point), e.ctx.dead
 }
 
-// EventSynchronize completes the work before the last record of the event. In meta mode it
-// returns ErrMeta if that work includes a copy to page-locked memory. A host that waits for such
-// a copy wants to read a value, and memory has no values in this mode. Streams may wait for such
-// an event.
+// EventSynchronize completes the work before the last record of the event. In meta mode it returns
+// ErrMeta if that work includes a copy to page-locked memory. A host that waits for such a copy
+// wants to read a value, and memory has no values in this mode. A stream may wait for the event.
 func (d *Driver) EventSynchronize(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

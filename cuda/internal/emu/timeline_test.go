@@ -55,8 +55,8 @@ func (k *rank) send(peer int, n uint64) {
 	k.record(k.MemcpyPeerAsync(k.dst[peer], k.ctxs[peer], k.src, k.ctxs[k.device], n, k.b))
 }
 
-// follow makes later work of the stream later wait for the work queued on the stream earlier. It
-// returns the event for which it waits.
+// follow makes the stream named later wait for the work that is now queued on the stream named
+// earlier. It returns the event for which the stream waits.
 func (k *rank) follow(later, earlier cu.Stream) cu.Event {
 	e, err := k.EventCreate(cu.EventDefault)
 	k.record(err)

@@ -153,7 +153,7 @@ func (d *Driver) MemCreate(n uint64, o cu.Device) (cu.MemHandle, error) {
 	return h.handle, nil
 }
 
-// handleOf returns the memory with a handle, and its device. The caller holds d.mu.
+// handleOf returns the memory with the given handle, and its device. The caller holds d.mu.
 func (d *Driver) handleOf(call string, h cu.MemHandle) (*device, *physical, error) {
 	for _, dev := range d.devices {
 		if m := dev.virtual.handles[h]; m != nil && !m.released {

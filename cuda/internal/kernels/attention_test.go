@@ -23,7 +23,7 @@ type attentionCase struct {
 	causal  bool
 	lengths []int
 	mask    dtype.Type
-	// for each dimension of the mask, whether it is not broadcast
+	// for each dimension of the mask, whether it has its full size; otherwise it is broadcast
 	maskDims [4]bool
 	drop     float64
 	numbers  bool

@@ -121,9 +121,9 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	return g
 }
 
-// owned returns the two operands that contain the block's own rows. The result limit is the number
-// of rows of these operands to read. The result there is the number of rows of the block's results:
-// dk and dv, or dq.
+// owned returns the two operands that contain the block's own rows, and two numbers of rows. The
+// first number, limit, says how many rows of these operands to read. The second number says how
+// many rows the block's results have: dk and dv, or dq.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
 	w.moveToHead(g.batch, g.head)

@@ -8,8 +8,8 @@ import (
 
 // gradFloat computes one launch of attention's gradient in float32 with multiply-adds. A group of
 // 16 threads shares some of the block's own rows. Through shared memory, the threads of a warp
-// exchange first the weights and then the gradients of the scores. Tiles of the two operands with
-// other rows alternate. While the block multiplies by one tile, it copies the next.
+// exchange first the weights and then the gradients of the scores. Two operands consist of other
+// rows, and their tiles alternate. While the block multiplies by one tile, it copies the next.
 type gradFloat struct {
 	attentionGrad
 	rows  int // number of own rows of a thread; they are 8 rows of the tile apart
@@ -117,8 +117,8 @@ func (s gradFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{floatThreads, 1, 1}
 }
 
-// sums declares registers for the thread's sums of a result with the columns of t. It returns nil
-// if the result is absent.
+// sums declares registers for the thread's sums of the result d. The tile t has the columns of d.
+// If d is absent, sums returns nil.
 func (g *gradFloatWriter) sums(d headRows, t headTile) [][]*ptx.Var {
 	if d.typ == dtype.Invalid {
 		return nil
@@ -132,7 +132,8 @@ func (g *gradFloatWriter) sums(d headRows, t headTile) [][]*ptx.Var {
 	return list
 }
 
-// pieces returns the index of the thread's first group of four columns in a result with these sums.
+// pieces returns the index of the thread's first group of four columns in a result. The argument
+// sums holds the thread's sums of this result.
 func (g *gradFloatWriter) pieces(sums [][]*ptx.Var) ptx.Value {
 	if g.s.parts == 1 {
 		return g.x

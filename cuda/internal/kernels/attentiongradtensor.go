@@ -123,8 +123,8 @@ func (s gradTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{32 * gradWarps, 1, 1}
 }
 
-// columns returns which columns of a result the block computes. The results are the first column,
-// the number of fragments of 16 columns, and the number of columns.
+// columns says which columns of the operand h the block computes: start is the first column, and
+// columns is their number. They form fragments of 16 columns, and fragments is the number of these.
 func (g *gradWriter) columns(h headRows) (start, fragments, columns int) {
 	if h.typ == dtype.Invalid {
 		return 0, 0, 0
@@ -265,7 +265,7 @@ func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i 
 }
 
 // multiply multiplies the first operands x by the other rows at y, and adds the products to sums.
-// There is one operand in x for each 16 of the other rows.
+// The list x has one operand for every 16 other rows.
 func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, readY func(p ptx.Ptr, step, i int) []ptx.Value) {
 	for step := range x {
 		for n := range len(sums) / 2 {
@@ -410,7 +410,7 @@ func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 }
 
 // operands rounds values in the register layout of accumulators, and returns them as first operands
-// of products, one for each 16 of the other rows.
+// of products. The list has one operand for every 16 other rows.
 func (g *gradWriter) operands(v [][]ptx.Value) (list [][]ptx.Value) {
 	half := storage(g.s.q.typ)
 	for n := 0; n < len(v); n += 2 {

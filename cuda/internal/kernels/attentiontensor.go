@@ -269,7 +269,7 @@ func (g *attentionWriter) mask(score [][][]ptx.Value, j, edge ptx.Value) {
 
 // weigh updates the running state of the rows with a tile's scores. It returns the tile's weights,
 // exp(score - maximum of the row), as first operands of products. The result is indexed [t][step],
-// with a step for each 16 keys.
+// and each step has 16 keys.
 func (g *attentionWriter) weigh(score [][][]ptx.Value, j ptx.Value) [][][]ptx.Value {
 	b := g.Builder
 	weights := make([][][]ptx.Value, len(score))

@@ -27,8 +27,8 @@ func (t headTile) rowBytes() int { return t.width * t.size }
 func (t headTile) bytes() int    { return t.rows * t.rowBytes() }
 func (t headTile) pieces() int   { return t.rowBytes() / 16 }
 
-// swap returns the number of neighbouring 16-byte pieces of a row among which the swizzle exchanges
-// pieces. It is a power of two.
+// swap returns the number of pieces in a group of neighbouring 16-byte pieces of a row. The swizzle
+// exchanges pieces within a group. The number is a power of two.
 func (t headTile) swap() int { return min(8, t.pieces()&-t.pieces()) }
 
 // offset returns the byte offset of a 16-byte piece of a row in the tile.

@@ -15,7 +15,8 @@ type foldSteps uint8
 
 const (
 	foldUnit foldSteps = iota // all strides of the windows are 1
-	// all dilations are 1, so the elements at the position are a stride apart in their windows
+	// all dilations are 1, so the index of the element in its window differs by the stride from
+	// one window to the next
 	foldStrided
 	foldAny // all elements of a window are tried
 )
@@ -198,7 +199,7 @@ func (s foldSpec) covering(b *ptx.Builder, a *foldAxis, p ptx.Value) func(f func
 			})
 		}
 	case foldStrided:
-		// first is the index of the last window that begins at or before p, and the index of that
+		// first holds two indices: of the last window that begins at or before p, and of that
 		// window's element at p.
 		first := a.stride.split(p)
 		return func(f func(k, place ptx.Value)) {

@@ -21,10 +21,10 @@ import (
 type gate struct {
 	name string
 	plan func(m *machine) ([]Launch, error)
-	// wide is the smallest allowed fraction of the bytes moved from or to global memory that move
-	// in accesses of 16 bytes. It is 0 for kernels that access their elements one by one.
-	// Neighbouring threads of such a kernel access neighbouring elements, so they also use whole
-	// sectors.
+	// wide is a fraction of the bytes that the kernel moves from or to global memory. At least this
+	// fraction must move in accesses of 16 bytes. It is 0 for kernels that access their elements
+	// one by one. Neighbouring threads of such a kernel access neighbouring elements, so they also
+	// use whole sectors.
 	wide float64
 	// spread is the number of sectors that an access may touch in addition to the number that its
 	// bytes need. Where it is not 0, a comment gives the reason.
@@ -225,8 +225,8 @@ func gates(t *testing.T) []gate {
 			return Argsort(m.tensor(dtype.I64, dense(rows, n), 0), m.random(m.tensor(typ, dense(rows, n), 0)), false, m.scratch)
 		}
 	}
-	// adds returns a function that plans a Scatter, which adds 300 rows to the rows of a matrix
-	// with the given number of rows.
+	// adds returns a function that plans a Scatter. The Scatter adds 300 rows to the rows of a
+	// matrix with the given number of rows.
 	adds := func(typ dtype.Type, rows int) func(m *machine) ([]Launch, error) {
 		return func(m *machine) ([]Launch, error) {
 			index := m.indices(m.tensor(dtype.I64, strided([]int{300, 128}, []int{1, 0}), 0), rows, false)

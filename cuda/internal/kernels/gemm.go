@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// tileLoad says how a block copies a tile of an operand from global to shared memory. The product
-// does not sum over the outer dimension of an operand: dimension m of a, and dimension n of b.
+// tileLoad says how a block copies a tile of an operand from global to shared memory. The outer
+// dimension of an operand is the one over which the product does not sum: m of a, and n of b.
 type tileLoad uint8
 
 const (

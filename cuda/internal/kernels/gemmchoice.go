@@ -65,8 +65,8 @@ type Choice struct {
 	planned productPlan // plan with the form that the model chose
 }
 
-// A productPlan is the plan of a product in a certain form. The method named returns this form,
-// for sums of length k.
+// A productPlan is the plan of a product in a certain form. For sums of length k, named(k) returns
+// this form.
 type productPlan interface {
 	named(k int) Form
 	launches(o ProductOperands, scratch Scratch) ([]Launch, error)

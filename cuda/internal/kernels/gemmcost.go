@@ -247,7 +247,8 @@ type chosenForms struct {
 	forms map[product]chosenForm
 }
 
-// keptForms is the largest size of this cache, because the shapes of some programs never repeat.
+// keptForms is the largest size of this cache. It has a limit, because the shapes of some programs
+// never repeat.
 const keptForms = 4096
 
 // choose returns the cheapest form and its division. If split is false, sums over k are not
@@ -330,10 +331,9 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 
 // divisions lists ways to divide the sums over k among blocks. The number of parts is chosen so
 // that the blocks fill all multiprocessors once, or several times. A product that is bound by
-// memory may need only some of the multiprocessors. With blocks for only these, fewer partial
-// sums have to be added up. For a single matrix, some tiles may stay undivided. Their number is
-// the largest possible multiple of the number of multiprocessors, or one tile less for each
-// multiprocessor.
+// memory may need only some of the multiprocessors. With blocks for only these, fewer partial sums
+// have to be added up. For a single matrix, some tiles may stay undivided: the same number of tiles
+// for each multiprocessor. This number is as large as possible, or one less.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {

@@ -133,8 +133,8 @@ func modelledProducts() []modelled {
 // (tensor/convproduct.go). The matrix of an image's columns (im2col) has a row for each element of
 // a window. This matrix may take no more memory than the inputs and outputs, which limits how many
 // images are multiplied together. If a window has many positions in an image, each image is a
-// matrix of a batch. Gradients of elements in several windows, and gradients of the weight from
-// several groups of images, are added in float32.
+// matrix of a batch. Two kinds of gradients are added up in float32: those of elements that lie in
+// several windows, and those of the weight if there are several groups of images.
 func convolution(name string, side, in, out, kernel int) []modelled {
 	const images = 64
 	places, k, input := side*side, in*kernel*kernel, in*side*side
@@ -180,10 +180,11 @@ func (p modelled) plan(g *GPU) tensorPlan {
 }
 
 // bounds returns two lower bounds of the product's time. The first depends only on the device. It
-// is the time of all multiplications at the rate of mma.sync, or of moving all operands once. The
-// second also counts unavoidable costs of the chosen form: idle multiprocessors at the end, and the
-// slowest hardware unit in each step of k. It also counts one latency before the first
-// multiplication, one after the last store, and the transfer of partial sums at the cache's rate.
+// is the time of all multiplications at the rate of mma.sync, or the time of moving all operands
+// once, whichever is longer. The second also counts unavoidable costs of the chosen form: idle
+// multiprocessors at the end, and the slowest hardware unit in each step of k. It also counts one
+// latency before the first multiplication, one after the last store, and the transfer of partial
+// sums at the cache's rate.
 func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	flops, moved := float64(p.batch*p.m*p.n)*float64(p.k), p.batch*(p.m*p.k+p.k*p.n+p.m*p.n)
 	if p.wide {

@@ -2,10 +2,11 @@ package kernels
 
 import "github.com/flambeau-go/flambeau/ptx"
 
-// A product kernel can also sum the rows of a, or the columns of b. It adds up the tiles in shared
-// memory. Only the blocks of the first column of tiles sum rows of a, and only those of the first
-// row of tiles sum columns of b. Each slice handles its part of k. The elements of one tile are
-// added up first, and their sum is added to the total, which reduces the error of long sums.
+// A product kernel can also sum the rows of a, or the columns of b. It reads their elements from
+// the tiles in shared memory. Only the blocks of the first column of tiles sum rows of a, and only
+// those of the first row of tiles sum columns of b. Each slice of threads adds up its part of k.
+// The elements of one tile are added up first, and their sum is added to the total, which reduces
+// the error of long sums.
 
 // floatSums is the state of a float32 kernel that also sums rows of a or columns of b.
 type floatSums struct {

@@ -109,7 +109,8 @@ type environment struct {
 	params []ptx.Value           // scalars that are given at each launch
 	// index returns the index of the element, as S64 or U32.
 	index func(t ptx.Type) ptx.Value
-	// at is the index as a register plus a constant. It is nil if the constant is not known.
+	// at is the index as the sum of a register and a constant. It is nil if the constant is not
+	// known when the kernel is built.
 	at *place
 }
 

@@ -18,8 +18,8 @@ type codeGate struct {
 	plan func() ([]Launch, error)
 	// least fraction of the main loop's instructions that must be multiply-adds
 	share float64
-	// flight is the least number of KiB from global memory that a multiprocessor must have
-	// requested at a time.
+	// flight is the least size in KiB of the pending loads from global memory that all threads of a
+	// multiprocessor together must have.
 	flight int
 	// largest number of the main loop's instructions for each byte that it reads or writes; 0 means
 	// no limit

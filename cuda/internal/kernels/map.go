@@ -288,8 +288,8 @@ func (m *mapBuilder) operandType(k int) dtype.Type { return programType(m.p, k) 
 func (m *mapBuilder) isScalar(k int) bool { return m.s.scalar>>k&1 != 0 }
 func (m *mapBuilder) isPaired(k int) bool { return m.s.paired>>k&1 != 0 }
 
-// body emits code that computes v elements from index start on. The function pointer returns the
-// address of the first of them in operand k.
+// body emits code that computes v elements from index start on. The argument pointer is a function:
+// it returns the address of the first of these elements in operand k.
 func (m *mapBuilder) body(start ptx.Value, v int, pointer func(k int) ptx.Ptr, scalars []ptx.Value) {
 	m.compute(start, v, pointer, m.load(v, pointer, scalars))
 }

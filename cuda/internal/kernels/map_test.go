@@ -154,7 +154,7 @@ func TestMapLayouts(t *testing.T) {
 }
 
 // TestMapSideBySide runs maps on operands that alternate in memory, element by element, like real
-// and imaginary parts. One access must read or write both.
+// and imaginary parts. One access must read or write elements of both operands.
 func TestMapSideBySide(t *testing.T) {
 	x2, x3 := expr.X(2), expr.X(3)
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {

@@ -108,8 +108,8 @@ func planTiles(s tileSpec, p *expr.Program, sp space, all []Operand, params []ui
 func (s tileSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	p := programs[0]
 	na, nl := b.Param("na", ptx.U32), b.Param("nl", ptx.U32)
-	// The method split does not use the size of the first dimension. With an extra dimension in
-	// front, it returns a coordinate for each outer dimension.
+	// The method split returns one coordinate more than it has sizes. So coords has an extra
+	// dimension in front of the outer ones, and the coordinate of this dimension is not used.
 	coords := declareCoordinates(b, "d", s.rank-1, false)
 	var base []ptx.Ptr
 	var strides [][]ptx.Value

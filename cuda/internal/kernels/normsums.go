@@ -14,7 +14,7 @@ import (
 // registers. It computes the row's gradient, and adds the row's contribution to the sums for each
 // column. So it reads the operands only once.
 type normSumsSpec struct {
-	// Types of x, g and weight. That of weight is Invalid if it is absent.
+	// Types of x, g and weight. The type of weight is Invalid if there is no weight.
 	typ, g, weight dtype.Type
 	rms            bool
 	// which results are wanted; plus says that an operand is added to dx
@@ -88,8 +88,8 @@ func NormGradReason(o NormOperands, n device.RowNorm) string {
 	return ""
 }
 
-// normRoom returns how many columns of a row a thread can hold. It returns fewer if elements are
-// read one by one and g has another type than t, because conversions need registers.
+// normRoom returns how many columns of a row a thread can hold. If elements are read one by one, it
+// can hold fewer. If g then has another type than t, conversions need registers too.
 func normRoom(t, g dtype.Type, vector int) int {
 	if vector == 1 && g != t {
 		return oddValues - 2

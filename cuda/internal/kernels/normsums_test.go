@@ -136,8 +136,8 @@ func TestNormSums(t *testing.T) {
 	}
 }
 
-// TestNormSumsBytes counts the bytes that the gradient with its sums moves. The number may exceed
-// the size of the operands only slightly, because each operand is read once.
+// TestNormSumsBytes counts the bytes that are moved to compute the gradients of x, weight and bias.
+// The number may exceed the size of the operands only slightly, because each operand is read once.
 func TestNormSumsBytes(t *testing.T) {
 	for _, c := range []struct {
 		typ, g dtype.Type

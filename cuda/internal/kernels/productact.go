@@ -36,15 +36,15 @@ func (o *ProductOperands) acting() actSpec {
 	return actSpec{o.Act.Key(), o.Pre.Type != dtype.Invalid, o.With.Type}
 }
 
-// likeOut reports whether p has the strides of the results, at a distance in memory that is a
-// multiple of 16 bytes.
+// likeOut reports whether p has the strides and the element size of Out, and lies a multiple of 16
+// bytes away from Out.
 func (o *ProductOperands) likeOut(p *Operand) bool {
 	return p.Type.Size() == o.Out.Type.Size() && p.Strides == o.Out.Strides && (p.start()-o.Out.start())%16 == 0
 }
 
 // activatedInTile reports whether a block can apply the activation before it stores its results. It
-// cannot for float32 sums of 16-bit factors, because these do not pass through shared memory. Pre
-// must have the layout of Out, at a distance that is a multiple of 16 bytes.
+// cannot for float32 sums of 16-bit factors, because these do not pass through shared memory. If
+// Pre is present, likeOut must be true for it.
 func (o *ProductOperands) activatedInTile() bool {
 	return o.Out.Type == o.factor() && !o.tf32() && (o.Pre.Type == dtype.Invalid || o.likeOut(&o.Pre))
 }

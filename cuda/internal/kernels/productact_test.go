@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestTensorAct computes products with activations on tensor cores. They must be one launch. The
-// results must have the bits of the activation's program applied to Pre.
+// TestTensorAct computes products with activations on tensor cores. A product and its activation
+// must be one launch. The results must have the bits of the activation's program applied to Pre.
 func TestTensorAct(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[0], tensorForms[len(tensorForms)-1]} {
 		for j, layout := range []string{"N", "T", "padded"} {

@@ -52,8 +52,8 @@ type reduceSpec struct {
 	out               dtype.Type
 	keptRank, redRank int
 	wide              bool
-	// number of elements of one access; they are neighbours along the reduced row, or along the
-	// results in the form columns
+	// number of elements of one access; they are neighbours along the results in the form columns,
+	// and along the reduced row in all other forms
 	vector  int
 	uniform uint16 // bit k is set if operand k has the same value for all elements of a vector
 	// number of vectors that a thread loads together; if 0, the builder chooses the number
@@ -119,9 +119,10 @@ func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, sc
 	return planReduce(r, out, Operand{}, ins, params, scratch, reduceTune{})
 }
 
-// SameOrder reports whether two reductions of equally many elements to the same result combine the
-// elements in orders that give equal bits. If every order gives the same bits, as for sums of
-// integers, it reports whether the reduction other needs no more scratch memory than r.
+// SameOrder reports whether r and other, two reductions to the same result, combine equally many
+// elements in the same order. They then give equal bits for equal elements. Some reductions give
+// the same bits in every order, such as sums of integers. For these, SameOrder reports whether
+// other needs no more scratch memory than r.
 func SameOrder(r, other *device.Reduction, out Operand, ins, otherIns []Operand) bool {
 	p, err := newReduction(r, out, Operand{}, ins, nil, reduceTune{})
 	q, otherErr := newReduction(other, out, Operand{}, otherIns, nil, reduceTune{})
@@ -283,8 +284,9 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 	return []Launch{first, second}, err
 }
 
-// room returns the size of the scratch memory for partial values in bytes. It is 0 if there is one
-// chunk. The result position is the offset of their positions or counts.
+// room returns total, the size in bytes of the scratch memory for partial values. It is 0 if there
+// is one chunk. The result position is the offset at which the positions or counts of these values
+// begin.
 func (p *reduction) room() (position, total int) {
 	if p.cut == 1 {
 		return 0, 0
@@ -429,14 +431,14 @@ func mergeParams(a, b []dtype.Type) []dtype.Type {
 
 // vectors returns how many neighbouring elements of each operand a thread of the given form reads
 // in one access, or 1 if the layouts do not allow more. The bits of uniform mark the operands that
-// have one value for all of these elements. The neighbours lie along the reduced row, or along the
-// results in the form columns.
+// have one value for all of these elements. In the form columns the neighbours lie along the
+// results. In all other forms they lie along the reduced row.
 func (p *reduction) vectors(form reduceForm) (v int, uniform uint16) {
 	v = vectorLength(p.ins)
 	if p.counts() {
 		v = vectorLength(p.ins[:1])
 	}
-	// operand 0 has the strides along.stride[base]
+	// along.stride[base+k] has the strides of operand k
 	along, across, base := p.red, p.kept, 0
 	if form == columns {
 		along, across, base = p.kept, p.red, 1
@@ -525,9 +527,9 @@ func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 	}
 }
 
-// element computes element j of a vector from the loaded operands x. The other arguments give the
-// index of the element, which some maps use: position is the index at which the result's elements
-// begin. The argument c holds the vector's coordinates in the reduced dimensions.
+// element computes element j of a vector from the loaded operands x. Some maps use the index of the
+// element, which follows from position and c. The argument position is the index at which the
+// result's elements begin. The argument c holds the vector's coordinates in the reduced dimensions.
 func (r *reduceBuilder) element(x [][]ptx.Value, j int, position ptx.Value, c []ptx.Value) partialValue {
 	b := r.Builder
 	values := lower(b, r.mapping, environment{

@@ -43,8 +43,8 @@ func rowVectors(list ...Operand) rowForm {
 
 // rowEnds describes the columns of a misaligned row that belong to no vector. Vectors begin at the
 // first multiple of 32 bytes, so that a warp's vectors fill whole sectors. Some of the remaining
-// columns lie before it, and the others lie after the last vector. Together they are fewer than the
-// lanes of a warp. Each thread keeps at most one of these columns, in a register.
+// columns lie before the first vector, and the others after the last vector. Together they are
+// fewer than the lanes of a warp. Each thread keeps at most one of these columns, in a register.
 type rowEnds struct {
 	start     ptx.Value // first column of the first vector
 	column    ptx.Value // index of the end column that this thread handles

@@ -25,8 +25,8 @@ func (s scanSpec) declare(b *ptx.Builder, name string, t dtype.Type) scanOperand
 	return o
 }
 
-// scanWork is the state of scanSpec.build while it emits the code of a kernel. Its pointers are at
-// the thread's column.
+// scanWork is the state of scanSpec.build while it emits the code of a kernel. Its pointers point
+// to the thread's column.
 type scanWork struct {
 	*ptx.Builder
 	scanSpec
@@ -327,8 +327,8 @@ func set(list []*ptx.Var, v []ptx.Value) {
 	}
 }
 
-// upTo combines each lane's values v with the values of all lanes before it. The distance of the
-// lanes that are combined doubles in each step.
+// upTo combines each lane's values v with the values of all lanes before it. In each step it
+// combines lanes that are twice as far apart as in the previous step.
 func (w *scanWork) upTo(v []ptx.Value, width int) []ptx.Value {
 	for d := 1; d < width; d *= 2 {
 		other := shuffleAll(v, ptx.ShuffleUp, num(d))

@@ -101,11 +101,12 @@ const (
 	bySamples // each line has its own indices, which are sorted
 )
 
-// orderOf chooses the order for the iteration space sp, whose third list of strides belongs to the
-// index. If all lines have the same indices, it chooses bySlices if there are at least four
-// lines, or if a single thread would take long for a line. It chooses bySamples only for few
-// lines, because many lines occupy the device with one thread for each. The keys of the sort
-// have 32 bits.
+// orderOf chooses the order for the iteration space sp. The third list of strides in sp is that of
+// the index. Lines with the same indices are sorted (bySlices) if there are at least four lines, or
+// if a single thread would take long for a line. Lines with different indices are sorted
+// (bySamples) only if there are few lines. If there are many, one thread for each line suffices to
+// occupy the device. The keys of the sort have 32 bits, so nothing is sorted if the bound of the
+// indices is too large for them.
 func orderOf(sp space, count, bound int) scatterOrder {
 	const long, manyLines = 64, 1 << 14
 	if int64(bound) >= 1<<32-1 {

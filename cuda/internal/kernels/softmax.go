@@ -112,7 +112,8 @@ func (s softmaxSpec) dynamicShared() int {
 func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	roomForRegisters(b)
 	if s.typ == dtype.F64 && s.form.odd {
-		// The columns at the ends of rows need registers, and a float64 value needs two.
+		// With fewer blocks a thread has more registers. It needs them for a column at an end of
+		// the row, because a float64 value takes two registers.
 		b.MinBlocks(3)
 	}
 	rows, columns := b.Param("rows", ptx.U32), b.Param("columns", ptx.U32)

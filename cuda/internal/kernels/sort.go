@@ -176,8 +176,8 @@ type sortPlan struct {
 	keyBits  int // number of bits of a key
 	// bound of the indices, if index is true
 	bound int
-	// inner is the number of positions after the axis of a scatter, for reports of a wrong index.
-	// Row r has the indices at outer position r/inner and inner position r%inner.
+	// inner is the number of positions after the axis of a scatter. Row r has the indices at outer
+	// position r/inner and inner position r%inner. Reports of a wrong index need these positions.
 	inner int
 	fault uint64
 	tag   uint32

@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// withInPieces reports whether the elements of With for 16 bytes of results can be loaded in one
-// access. The argument store says how the results are stored.
+// withInPieces reports whether one access can load all elements of With that belong to 16 bytes of
+// results. The argument store says how the results are stored.
 func (o *ProductOperands) withInPieces(store tensorStore) bool {
 	switch store {
 	case storePieces:

@@ -25,7 +25,7 @@ type tensorBuilder struct {
 	// for blocks that loop: first row and column of the previous tile, and the first row of its
 	// results that is not stored yet
 	lastM, lastN, later *ptx.Var
-	// out is the operand of the previous tile's results, whose address is in outAt.
+	// out is the operand to which the previous tile's results belong. Its address is in outAt.
 	out        gemmOperand
 	outAt      *ptx.Var
 	act        activation
@@ -128,7 +128,7 @@ func (g *tensorBuilder) partSums() []partSums {
 }
 
 // fragments are the registers that a warp multiplies in one step of 32 bytes along k. The field a
-// has an entry for each 16 rows, and b has an entry for each 8 columns.
+// has an entry for every 16 rows, and b has an entry for every 8 columns.
 type fragments struct{ a, b [][]*ptx.Var }
 
 // sum emits the loop that adds the products of all steps of k to the accumulators.
@@ -154,7 +154,7 @@ func (g *tensorBuilder) commit(loads []*tensorCopier) {
 	}
 }
 
-// fill emits the start of the copies of all stages except one.
+// fill emits code that starts to copy the tiles of all stages except the last.
 func (g *tensorBuilder) fill(loads []*tensorCopier) {
 	b := g.Builder
 	b.Comment("fill all stages but one")

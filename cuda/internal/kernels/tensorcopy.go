@@ -18,8 +18,8 @@ type tensorCopier struct {
 	spare    int
 	rows     int // number of rows of the tile that all threads together copy at a time
 	rowBytes int
-	// addresses, in the first stage, of the thread's first units; later units repeat the swizzle
-	// of these
+	// addresses of the thread's first units in the first stage, up to the unit after which the
+	// swizzle repeats
 	dst        []ptx.Ptr
 	p          ptx.Ptr
 	src        *ptx.Var    // address of this thread's first element of the next tile

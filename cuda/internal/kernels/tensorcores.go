@@ -41,10 +41,10 @@ type tensorForm struct {
 }
 
 // These are all forms. A warp with 64×64 results reads the fewest values from shared memory for
-// each multiplication: 128 values for 4096 of them. Such a warp needs as many registers as a
-// thread may have. The time of a product of few rows is the time to read the larger operand. Such
-// products have small blocks, so that many of them run at once. In a small block a step has 64
-// elements of k, which fill whole lines of memory.
+// each multiplication: 128 values for 4096 multiplications. Each of its threads needs as many
+// registers as a thread may have. A product of few rows takes as long as reading its larger
+// operand. For such products there are small blocks, so that many blocks run at once. In a small
+// block a step has 64 elements of k, which fill whole lines of memory.
 var tensorForms = []tensorForm{
 	{128, 128, 32, 2, 2, 3, 2},
 	{128, 256, 32, 2, 4, 4, 1},
@@ -99,8 +99,8 @@ type tensorStore uint8
 
 const (
 	storeElements tensorStore = iota // single elements, for any strides
-	// contiguous rows that may be misaligned, in 16-byte accesses with single elements at the ends;
-	// float32 results in single elements
+	// contiguous rows that may be misaligned: single elements at the ends of a row, and 16-byte
+	// accesses between them; float32 results only in single elements
 	storeShifted
 	storePieces // aligned rows, in 16-byte accesses; float32 results in pairs
 )

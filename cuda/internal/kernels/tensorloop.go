@@ -14,9 +14,9 @@ import (
 // the meantime.
 
 // loops reports whether the kernel may loop over tiles. All copies must be asynchronous, and the
-// tile must be so large that a loop pays. A kernel that divides sums has no registers for the next
-// tile's addresses. Neither has a kernel whose rows of results may be misaligned, unless the
-// results are plain sums.
+// tile must be so large that a loop pays. A kernel that divides sums has no registers left for the
+// next tile's addresses. The same holds if the rows of results may be misaligned, except for
+// results that are plain sums.
 func (s tensorSpec) loops() bool {
 	simple := s.store == storeShifted && s.typ.IsHalf() && !s.a.wide && !s.b.wide && s.plain()
 	return s.form.bm*s.form.bn >= 128*128 && (s.store == storePieces || simple) && !s.parts && !s.odd && !s.singly(s.a) && !s.singly(s.b)
@@ -38,8 +38,8 @@ func (s tensorSpec) storesLater() bool {
 	return s.loop && s.store == storePieces && s.out != dtype.F32 && s.act == "" && s.a.vector == 8 && s.b.vector == 8
 }
 
-// laterPieces is the number of 16-byte accesses with which a thread stores earlier results in each
-// iteration over k.
+// laterPieces is the number of 16-byte stores of the previous tile's results that a thread makes in
+// each iteration over k.
 const laterPieces = 2
 
 // laterBytes returns how many bytes of the previous tile's results the block stores in each

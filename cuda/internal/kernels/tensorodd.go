@@ -42,8 +42,8 @@ func (g *tensorBuilder) ofBlock(o gemmOperand) gemmOperand {
 }
 
 // oddSums emits the code for an operand a whose rows lie along m in memory, one row for each k. It
-// first adds the products of even k. For odd k the tile begins one element earlier. The sums are
-// therefore moved by one row before the products of odd k are added. After that, the first row of
+// first adds the products of even k. For odd k the tile begins one element earlier, so the sums are
+// moved by one row. Then the products of odd k are added. After that, the first row of
 // the tile has only products of odd k, and the last row belongs to the next tile.
 func (g *tensorBuilder) oddSums(q productParams) {
 	b, f, k := g.Builder, g.s.form, g.k

@@ -31,8 +31,9 @@ func (s tensorSpec) steps() int { return s.form.bk * s.typ.Size() / 32 }
 // bytes.
 func (s tensorSpec) unit(l tensorLoad) int { return max(l.vector, 4/s.typ.Size()) }
 
-// singly reports whether an operand is copied through registers. This is the case if its elements
-// are smaller than the smallest asynchronous copy, or if they are rounded when they are loaded.
+// singly reports whether an operand is copied through registers. This is the case if its accesses
+// have fewer bytes than the smallest asynchronous copy, or if its elements are rounded when they
+// are loaded.
 func (s tensorSpec) singly(l tensorLoad) bool { return l.wide || l.vector*s.typ.Size() < 4 }
 
 // memory returns the type that a factor has in memory, for products in type t.

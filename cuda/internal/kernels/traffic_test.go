@@ -24,10 +24,10 @@ type traffic struct {
 	loose bool
 }
 
-// A block is assumed to keep 32 KiB of the memory that it touched. That is at most a block's share
-// of a multiprocessor's cache, on all supported GPUs. Operands of up to keptBytes are assumed to be
-// read from memory once, because all blocks find them in the L2 cache: for example the weights of a
-// norm, or a table of addresses.
+// A block is assumed to have a cache of 32 KiB for the memory that it accesses. That is at most a
+// block's share of a multiprocessor's cache, on all supported GPUs. Operands of up to keptBytes are
+// assumed to be read from memory once, because all blocks find them in the L2 cache: for example
+// the weights of a norm, or a table of addresses.
 const (
 	blockBytes = 32 << 10
 	keptBytes  = 32 << 10

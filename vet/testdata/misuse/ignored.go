@@ -10,7 +10,7 @@ func ignoredFile(x *tensor.Tensor) (y *tensor.Tensor) {
 	return y
 }
 
-// It takes back what is in it.
+// ignoredFunction has a mistake that the next comment covers, and one that it does not.
 //
 //flambeau:ignore unusedmode for the test
 func ignoredFunction(x *tensor.Tensor) (y *tensor.Tensor) {

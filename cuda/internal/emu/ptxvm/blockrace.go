@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// The detector looks for races between blocks on global memory if Launch.CheckBlocks is set.
-// Blocks then run one by one. The order of two blocks follows the PTX ISA ("Memory Consistency
-// Model", causality order). A warp knows which accesses happened before. It releases this
+// The detector looks for races between blocks on global memory if Launch.CheckBlocks is set. Blocks
+// then run one by one. The order of two blocks follows the PTX ISA ("Memory Consistency Model",
+// causality order). Each warp knows which accesses happened before its next one. It releases this
 // knowledge to a word of memory by a .release operation, or by a fence with an atomic or strong
 // store after it. A warp that reads the word later can acquire the knowledge. It does so by an
 // .acquire operation, or by an atomic or strong load with a fence after it. Barriers pass on the

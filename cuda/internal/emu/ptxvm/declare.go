@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// declare parses variable declarations after their state space, and assigns offsets. In a list of
-// parameters, end points to the size of the list so far, and each declaration has one variable and
-// no semicolon. Elsewhere end is nil.
+// declare parses the variable declarations that follow the name of a state space, and assigns
+// offsets. In a list of parameters, end points to the size of the list so far, and each declaration
+// has one variable and no semicolon. Elsewhere end is nil.
 func (p *parser) declare(sc *scope, sp space, extern bool, end *int) *variable {
 	align, vec := 0, 1
 	var t Type

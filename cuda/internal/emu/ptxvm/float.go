@@ -230,9 +230,10 @@ func divOdd(x, y float64) float64 {
 	return q
 }
 
-// fma32 returns a·b+c rounded once. The product of two float32 is exact in float64. Sums on a
-// rounding boundary of float32 need a slow computation. Sums in the subnormal range may be on such
-// a boundary.
+// fma32 returns a·b+c rounded once. The product of two float32 is exact in float64. If the sum in
+// float64 lies halfway between two float32, rounding it again could be wrong, so the sum is
+// computed more slowly. Sums in the subnormal range may lie halfway too, so they are all computed
+// in this way.
 func fma32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	s := p + float64(c)

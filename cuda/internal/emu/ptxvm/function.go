@@ -19,7 +19,7 @@ type function struct {
 	body   bool // whether the function is defined, and not only declared
 }
 
-// link is an address of a variable or function among the initial values of a variable.
+// link is an initial value that is the address of a variable or of a function.
 type link struct {
 	at   int // offset of the address in the variable that contains it
 	name string

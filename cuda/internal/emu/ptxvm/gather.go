@@ -14,9 +14,9 @@ func (d *decoder) gather(mask int32, f func(w *warp, in *inst, m uint32)) {
 	d.extra().members = mask
 }
 
-// gathered reports whether the instruction can be executed now. If not, it has switched to another
-// group. It also returns true if the missing lanes can never arrive. The instruction then reports
-// which lanes are missing.
+// gathered reports whether the instruction can be executed now. If it returns false, it has
+// switched to another group. If the missing lanes can never arrive, it returns true, and the
+// instruction then reports which lanes are missing.
 func (w *warp) gathered(in *inst, m uint32) bool {
 	var want uint32
 	r := &w.r[in.x.members]

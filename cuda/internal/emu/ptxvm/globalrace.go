@@ -46,8 +46,8 @@ func (t *touch) apart() bool {
 	return t.list == 0 && (t.step >= uint64(t.size) || t.mask&(t.mask-1) == 0)
 }
 
-// sameBytesPerLane reports whether each lane accesses the same bytes in both accesses, and no bytes
-// of another lane.
+// sameBytesPerLane reports whether each lane accesses the same bytes in t and in o, and no bytes of
+// another lane.
 func (t *touch) sameBytesPerLane(o *touch) bool {
 	return t.warp == o.warp && t.lo == o.lo && t.step == o.step && t.size == o.size && t.apart() && o.apart()
 }
@@ -131,7 +131,7 @@ func (w *warp) touch(m uint32, total int, kind accessKind, write bool, same uint
 	g.touches = append(g.touches, t)
 }
 
-// storeView stores a copy of the warp's clocks, with what it has learned within the interval.
+// storeView stores a copy of the warp's clocks, and of what its lanes know about each other.
 func (g *globalLog) storeView(w *warp) {
 	v := view{vc: slices.Clone(w.vc)}
 	if w.pair != nil {
@@ -170,8 +170,8 @@ func (g *globalLog) drop(c *cta) {
 	}
 }
 
-// overlaps sorts the writes by address. It reports whether some bytes are accessed twice, except by
-// accesses in which each lane accesses its own bytes again.
+// overlaps sorts the writes by address. It reports whether bytes that one thread writes may also be
+// accessed by another thread.
 func (g *globalLog) overlaps() bool {
 	g.writes = g.writes[:0]
 	sorted := true

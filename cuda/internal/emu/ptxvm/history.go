@@ -1,7 +1,7 @@
 package ptxvm
 
-// access describes the accesses of a warp to a cell between two of its synchronisations (in one
-// epoch).
+// access describes the accesses of a warp to a cell in one epoch, between two synchronisations of
+// the warp.
 type access struct {
 	epoch uint32
 	lanes uint32
@@ -179,8 +179,9 @@ func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind acc
 	return true
 }
 
-// allOrdered reports whether the access a is known to be ordered before the given lane, without a
-// comparison of pairs of lanes. The lane is given as a mask. A missing access counts as ordered.
+// allOrdered reports whether the access a happened before the current instruction of a lane. It
+// does not look at pairs of lanes, so the result may be false for an ordered access. The lane is
+// given as a mask. A missing access counts as ordered.
 func (k *clocks) allOrdered(a *access, lane uint32) bool {
 	if a.pc == 0 {
 		return true

@@ -10,10 +10,9 @@ type Peer struct {
 	Closed    string // reason why kernels cannot access the memory; empty if they can
 }
 
-// SetPeers sets the peers and their address ranges. Kernels that run on m can access the memory of
-// a peer like memory of m, unless the peer is closed. They cannot access mapped host memory of the
-// peer. Neither can they access memory mapped by Map, which belongs to its own device alone. No
-// kernel may be running.
+// SetPeers sets the peers and their address ranges. No kernel may be running. Later, kernels on m
+// can access the memory of a peer like memory of m, unless the peer is closed. They cannot access
+// the peer's mapped host memory, or memory mapped by Map, which belongs to its own device alone.
 func (m *Memory) SetPeers(list []Peer) { m.peers.Store(&list) }
 
 // peer returns the Peer in whose range addr lies, or nil.

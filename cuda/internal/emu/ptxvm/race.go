@@ -2,8 +2,8 @@ package ptxvm
 
 import "math/bits"
 
-// The race detectors for shared memory and for global memory use clocks. These track happens-before
-// by vector clocks over warps, like FastTrack (Flanagan and Freund, PLDI 2009): every
+// The race detectors for shared memory and for global memory track which accesses happened before
+// others. They use vector clocks over warps, like FastTrack (Flanagan and Freund, PLDI 2009): every
 // synchronisation of a warp ends an epoch of that warp. The lanes of one warp are ordered by the
 // epochs that all lanes have passed together (base). If only some lanes of a warp have
 // synchronised, a matrix of lanes orders them.

@@ -28,7 +28,8 @@ type scope struct {
 	up     *scope
 	regs   map[string]*register
 	ranges map[string]*regRange // ranges of registers by prefix
-	// for each prefix, the lowest number among single registers whose names end in a number
+	// for each prefix, the lowest number of a register that is declared alone: 3 for %r if %r3 and
+	// %r5 are declared
 	numbered map[string]uint64
 	vars     map[string]*variable
 	labels   map[string]int      // index of the instruction at each label

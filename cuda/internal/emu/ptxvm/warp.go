@@ -52,7 +52,8 @@ type warp struct {
 	tmp        lanes
 	lastRegion *region // region of the last access to global memory
 
-	// local is the local memory of 32 lanes, with stride bytes for each.
+	// local is the local memory of 32 lanes, with stride bytes for each lane. localInit has a 1 for
+	// each byte of local that was written.
 	local, localInit []byte
 	stride           int // bytes of one lane: Entry.Local, or more if functions need more
 

@@ -36,7 +36,8 @@ type Error struct {
 	Call   string // name of the function, such as "ncclAllReduce"
 	Result Result
 	Text   string // the library's text for the result
-	// the last error that the library remembers, perhaps of an earlier call; otherwise ""
+	// text of the last error that the library remembers, perhaps from an earlier call; "" if it
+	// remembers none
 	Detail string
 }
 
