@@ -32,8 +32,9 @@ func (p *scaled) trainStep(s *tensor.Scope, amp, withV bool) {
 }
 
 // A capture contains several steps of one optimizer, with updates of an average between them. The
-// scalars change from step to step within a replay. With a scaler, the device decides which steps
-// are made. Several steps can then be captured only if the device can also choose their scalars.
+// scalars in the optimizer's rule change from step to step within a replay. With a scaler, the
+// device decides which steps are made. Several steps can then be captured only if the device can
+// also choose their scalars.
 func TestCapturedSeveralSteps(t *testing.T) {
 	for _, c := range []struct {
 		rule string

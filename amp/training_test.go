@@ -118,7 +118,8 @@ func TestTraining(t *testing.T) {
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") != "":
 		steps = 1500
-	// The race detector does not need this long test, because other tests cover more code for it.
+	// CI runs the race detector with -short. It does not need this long test, because other tests
+	// cover more code.
 	case testing.Short():
 		t.Log("not in short mode: the loss needs its steps")
 		return

@@ -15,7 +15,8 @@ import (
 
 type tt = tensor.Tensor
 
-// onDevices runs f on the CPU and on an emulated GPU, which must have no memory in use afterwards.
+// onDevices runs f on the CPU and on an emulated GPU. Afterwards the GPU must have no memory in
+// use.
 func onDevices(t *testing.T, f func(t *testing.T, s *tensor.Scope)) {
 	t.Helper()
 	t.Run("cpu", func(t *testing.T) { tensor.Do(func(s *tensor.Scope) { f(t, s) }) })

@@ -209,7 +209,8 @@ func same(a, b []float64) bool {
 	return slices.EqualFunc(a, b, func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) })
 }
 
-// index returns the index of element i, in row-major order, of a tensor of the given shape.
+// index returns the index in each dimension of element i, in row-major order, of a tensor of the
+// given shape.
 func index(dims []int, i int) []int {
 	at := make([]int, len(dims))
 	for k := len(dims) - 1; k >= 0; k-- {

@@ -101,7 +101,8 @@ func TestOneStoreADirectory(t *testing.T) {
 	}
 }
 
-// A process has its directory locked until it ends. This also holds if it is killed.
+// The lock on a directory lasts until the process that holds it ends, also if the process is
+// killed.
 func TestKilledStoreGivesItsDirectoryFree(t *testing.T) {
 	const name = "FLAMBEAU_TEST_HOLD"
 	if dir := os.Getenv(name); dir != "" {

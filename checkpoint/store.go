@@ -36,7 +36,7 @@ type Config struct {
 	Best Best   // which metrics are better; the best checkpoint is kept too
 
 	// Done is called after every save, by the goroutine that wrote the file. It may be nil. It may
-	// call the methods of [Saved]. It must not call methods of the Store, which wait for Done.
+	// call the methods of [Saved], but no methods of the Store, because those wait for Done.
 	Done func(Saved)
 }
 
@@ -177,9 +177,9 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 	return nil
 }
 
-// prune removes old files. It keeps the newest files, the best file, and the file just written,
-// which may have an earlier step than another training's files in the directory. It also removes
-// damaged files that Load has skipped. The caller has locked s.mu.
+// prune removes old files, and damaged files that Load has skipped. It keeps the newest files, the
+// best file, and the file just written. The file just written may not be one of the newest: another
+// training may have left files of later steps in the directory. The caller has locked s.mu.
 func (s *Store) prune(written string, step int) error {
 	slices.SortFunc(s.list, func(a, b Entry) int { return a.Info.Step - b.Info.Step })
 	best, newest := s.best(), len(s.list)-s.c.Keep

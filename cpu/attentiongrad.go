@@ -198,8 +198,8 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 }
 
 // products stores one number for each query of a block, in row 0 of w: the dot product of the
-// query's result and g, the gradient of that result. This number equals Σ p·dp, with p the
-// attention weights of the query and dp their gradients.
+// query's result and g, the gradient of that result. This number equals Σ p·dp, where p are the
+// attention weights of the query, and dp are the gradients of the weights.
 func (t *attentionGradTask) products(w *attentionWorker, g []float32, gs, gc int, c block) {
 	y := headRows(&t.o.Out, c.sample, c.head, c.firstQuery, c.rows)
 	ys, yc := t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)

@@ -43,7 +43,7 @@ type binding struct {
 
 	// loop is machine code that reads and writes the operands' own memory; nil if there is none
 	loop *jit.Code
-	// number of rows and columns of a unit of loop, along the innermost two dimensions
+	// a run of loop covers rows×cols elements along the innermost two dimensions
 	rows, cols int
 
 	across             int // dimension that forms tiles with the innermost one; -1 means no tiles
@@ -259,8 +259,8 @@ func (b *binding) next(c *cursor, a *access) int {
 	return d
 }
 
-// begin takes a runner from the pool. It computes the values that are equal for all elements, for
-// blocks of at most n elements.
+// begin takes a runner from the pool, for blocks of at most n elements. It computes the values that
+// are equal for all elements.
 func (b *binding) begin(n int) *runner {
 	r := b.pl.pool.Get().(*runner)
 	n = b.pl.copies(min(n, b.pl.block))
@@ -421,7 +421,7 @@ func (b *binding) scatter(a *access, c cursor, src unsafe.Pointer, n int) {
 }
 
 // aim lets steps write directly to the memory of results. It does this for each result whose n
-// elements from number p on are contiguous, if direct allows it.
+// elements from number p on are contiguous, if b.direct allows it.
 func (b *binding) aim(r *runner, p, n int) {
 	var c cursor
 	located := false

@@ -13,7 +13,7 @@ import (
 type blendTask struct {
 	*device.Blend
 	to, of, inner int // sizes of the axis in the result and in the operand, and elements of a row
-	// number of rows that a formula computes together; they have the same position of the axis
+	// number of rows that a formula computes together; all are at the same position along the axis
 	group int
 	tap   [2]blendTap
 	taps  []blendTap // a part of tap
@@ -309,7 +309,7 @@ func mixLines[K float32 | float64](to, from *[linesTogether][]K, first, second [
 }
 
 // sumLines stores the sums of parts of lines, or adds them to the results. Part i consists of
-// elements first[i] to first[i+1]-1. They are multiplied by weights if there are any.
+// elements first[i] to first[i+1]-1. If there are weights, the elements are multiplied by them.
 func sumLines[K float32 | float64](to, from *[linesTogether][]K, w []K, first []int, add bool) {
 	a := from[0]
 	b, c, d := from[1][:len(a)], from[2][:len(a)], from[3][:len(a)]

@@ -27,8 +27,8 @@ func TestBlend(t *testing.T) {
 	}
 }
 
-// testBlend tests a blend of an axis of s[1] elements to s[2] elements. With 0 taps it has one tap
-// without a weight.
+// testBlend tests a blend of an axis of s[1] elements to s[2] elements. If taps is 0, the blend has
+// one tap without a weight.
 func testBlend[K float32 | float64](t *testing.T, d *Device, typ dtype.Type, s [4]int, taps int, back bool) {
 	r := rand.New(rand.NewPCG(1, 2))
 	newView := func(t *testing.T, d *Device, typ dtype.Type, s ...int) device.View {

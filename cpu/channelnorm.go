@@ -60,8 +60,8 @@ func (c *channelWorker) elements(k int, x []float32, channel int) []float32 {
 	return to
 }
 
-// put copies the slice from, which holds a channel's elements, back to x. It does nothing unless
-// the channel's planes were copied out of x.
+// put copies a channel's elements back to x. The argument from holds these elements. put does
+// nothing unless the channel's planes were copied out of x.
 func (c *channelWorker) put(x, from []float32, channel int) {
 	if !c.gathers() {
 		return

@@ -322,8 +322,9 @@ func Example() {
 
 func at8ptr(b []byte, i int) unsafe.Pointer { return unsafe.Pointer(&b[i]) }
 
-// TestHalfScatterRoundsOnce adds a thousand ones, as 16-bit floats, to one element. The sum must be
-// exact. If it were rounded after each addition, it would stop growing at 256 or 2048.
+// TestHalfScatterRoundsOnce adds 3000 ones, as 16-bit floats, to one element. The sum must be
+// rounded only once. If it were rounded after each addition, it would stop growing at 256 in
+// bfloat16 and at 2048 in float16.
 func TestHalfScatterRoundsOnce(t *testing.T) {
 	d := Get()
 	for _, ty := range []dtype.Type{dtype.F16, dtype.BF16} {

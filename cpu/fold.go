@@ -201,7 +201,7 @@ func better[T number](k device.ReduceKind, v, best T) bool {
 	return v < best || v != v
 }
 
-// beats is the function better for values that are given as bits of type t.
+// beats does what better does, for values that are given as bits of type t.
 func beats(t dtype.Type, k device.ReduceKind, v, best uint64) bool {
 	switch t {
 	case dtype.F32:

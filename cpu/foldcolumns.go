@@ -40,9 +40,9 @@ func (r *reduction) chooseColumns() {
 	r.fold = pl.foldOf(r.kind, r.ct, foldKey{reads: jit.Reads{Once: once}, columns: true})
 }
 
-// foldTile stores the sum of n rows of a tile in acc.sum, as a wide row: rows of partial sums next
-// to each other. The argument per is the number of these rows. The tile begins at row firstRow of
-// group k, and at column c0.
+// foldTile stores the sum of n rows of a tile in acc.sum, as a wide row. A wide row consists of
+// rows of partial sums next to each other; their number is the argument per. The tile begins at row
+// firstRow of group k, and at column c0.
 func (r *reduction) foldTile(w *runner, acc *accumulator, k, c0, cols, firstRow, n, per int) {
 	sum, run := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.run)
 	t := columnTile{reduction: r, w: w, c0: c0, cols: cols, per: per}

@@ -14,7 +14,7 @@ import (
 // computes the values and combines them at once, in the same order as [fold]. It does not store the
 // values in memory.
 
-// foldedBody holds the loops that reduce rows of the first result of a plan.
+// foldedBody holds the loop that reduces rows of a plan's first result, and its machine code.
 type foldedBody struct {
 	loop  *jit.Loop
 	codes lookup[foldKey, *jit.Code] // machine code of the loop, made on demand
@@ -241,7 +241,7 @@ func (r *reduction) foldRow(w *runner, acc *accumulator, p, n, to int) {
 
 // foldSegments reduces neighbouring segments of one row in place: the units from number u on, up to
 // at most hi-1. It calls the loop once for all of them. It returns the number of segments that it
-// reduced. If the loop cannot reduce segments, this is 0.
+// reduced, which is 0 if the loop cannot reduce segments.
 func (r *reduction) foldSegments(w *runner, acc *accumulator, u, hi int) int {
 	blk := r.pl.block
 	blocks := rowSegment / blk // of a unit

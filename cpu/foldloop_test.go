@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// TestReductionsOfManyOperands reduces programs with many operands, with loops and with kernels.
-// Both must give the same bits.
+// TestReductionsOfManyOperands reduces the results of programs with many operands. Loops and
+// kernels must give the same bits.
 func TestReductionsOfManyOperands(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -130,8 +130,8 @@ func TestReductionsOfRuns(t *testing.T) {
 	}
 }
 
-// TestReductionsOfSegments reduces rows of several segments. One call of a loop reduces several
-// segments. It must give the bits of kernels, also for NaN and zeros of both signs.
+// TestReductionsOfSegments reduces rows of several segments. A loop, which reduces several segments
+// in one call, must give the same bits as kernels. This includes NaN and zeros of both signs.
 func TestReductionsOfSegments(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(7, 8))
@@ -287,8 +287,8 @@ func TestFormulasWithoutLoop(t *testing.T) {
 	}
 }
 
-// TestSoftmaxOfWideRows computes softmax of wide rows, in which one call of a loop folds many
-// blocks. The bits must be those of kernels.
+// TestSoftmaxOfWideRows computes softmax of wide rows. Here one call of a loop folds many blocks.
+// The bits must be the same as with kernels.
 func TestSoftmaxOfWideRows(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(9, 10))
@@ -314,8 +314,8 @@ func TestSoftmaxOfWideRows(t *testing.T) {
 	}
 }
 
-// TestSumShortRows compares sums of short rows with those of foldAs. They may differ in the sign of
-// 0, because the reduction changes -0 to +0 afterwards.
+// TestSumShortRows compares sums of short rows with those of foldAs. The sign of a sum of 0 may
+// differ, because the reduction changes -0 to +0 afterwards.
 func TestSumShortRows(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	negative := float32(math.Copysign(0, -1))

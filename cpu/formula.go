@@ -161,7 +161,7 @@ func (b *binding) take(a *access, o *rowOperand) {
 
 // fold computes a formula for n rows and combines the values of each row. It stores the results at
 // dst, in the worker's type. If no loop can both compute and combine the values, fold first stores
-// the values in space.
+// the values in the memory at space.
 func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n int, space unsafe.Pointer, ins ...rowOperand) {
 	pl := planFor(f.program(w.t, ins), 0, rawResults)
 	once := uint64(0)
@@ -225,7 +225,7 @@ func (w *rowWorker) fold(k device.ReduceKind, f *formula, dst unsafe.Pointer, n 
 }
 
 // foldBlocks does the work of fold for the whole blocks of few wide rows. One call of the loop
-// folds many blocks of a row. It returns the number of columns that are done.
+// folds many blocks of a row. foldBlocks returns the number of columns that are done.
 func (w *rowWorker) foldBlocks(code *jit.Code, pl *plan, r *runner, combine kernel, dst unsafe.Pointer, n int, ins []rowOperand) int {
 	l, before := pl.folded.loop, len(r.strides)
 	for i := range l.Loads {
@@ -274,7 +274,8 @@ var (
 	plusZero = &formula{e: expr.X(0).Add(expr.C(0))}
 
 	// These are the gradients of a cross-entropy for the class of the target, and for the other
-	// classes. torch subtracts products from g, which gives +0, so 0 is added to change -0 to +0.
+	// classes. A gradient of zero is +0 in torch, which subtracts products from g. So 0 is added
+	// here, to change -0 to +0.
 	expTwice     = expr.Call("exp", expr.X(0).Sub(expr.X(1)).Sub(expr.X(2)))
 	hitGradient  = &formula{e: expTwice.Sub(expr.C(1)).Mul(expr.X(3)).Add(expr.C(0))}
 	missGradient = &formula{e: expTwice.Mul(expr.X(3)).Add(expr.C(0))}

@@ -24,7 +24,8 @@ type fusedBody struct {
 	// whole is the loop that computes the whole body; nil if the body has several steps
 	whole *jit.Loop
 	plain *jit.Code // machine code of whole for operands whose rows are contiguous
-	// variants holds machine code of whole for operands with other strides; it is made on demand
+	// variants holds machine code of the loop whole for other strides of operands; it is made on
+	// demand
 	variants lookup[jit.Reads, *jit.Code]
 }
 
@@ -455,9 +456,9 @@ func (b *binding) runLoop(lo, hi int) {
 	b.end(r)
 }
 
-// appendJumps appends a distance in bytes for each dimension. The distance for a dimension applies
-// if the next unit is one step further in this dimension. It leads from the first element of a unit
-// to the first element of the next unit.
+// appendJumps appends, for each dimension, a distance in bytes from the first element of a unit to
+// the first element of the next unit. The distance for a dimension applies if the next unit is one
+// step further in this dimension.
 func (b *binding) appendJumps(jumps []int, a *access) []int {
 	n, back := len(jumps), 0
 	jumps = slices.Grow(jumps, b.rank)[:n+b.rank]
@@ -476,8 +477,8 @@ func (b *binding) appendJumps(jumps []int, a *access) []int {
 }
 
 // nextUnit moves c from the first element of a unit to that of the next. It returns the dimension
-// in which this is a step forward. Computing c from the number of the unit would need divisions,
-// which take as long as a short unit.
+// in which the next unit is one step further. Computing c from the number of the unit would need
+// divisions, which take as long as a short unit.
 func (b *binding) nextUnit(c *cursor) int {
 	in := b.rank - 1
 	if c[in] += b.cols; c[in] < b.dims[in] || in == 0 {

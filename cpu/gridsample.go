@@ -77,8 +77,8 @@ func (t *gridTask[K]) taps(i int) (x, y gridTaps[K]) {
 	return x, y
 }
 
-// each calls f for each element that is read and lies inside the image: at is its index in the
-// image, and i and j are its indices in y and x.
+// each calls f for each element that is read and lies inside the image. f receives the element's
+// index at in the image, its index i in y, and its index j in x.
 func (t *gridTask[K]) each(x, y *gridTaps[K], f func(at int, i, j int)) {
 	for i := range y.n {
 		for j := range x.n {

@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestLimits computes minima and maxima with params, in which a param or an operand may be NaN,
-// infinite or zero. The bits must be equal to the interpreter's. It uses few and many elements, for
-// which different code runs.
+// TestLimits computes minima and maxima with params. A param or an operand may be NaN, infinite or
+// zero. The bits must be equal to the interpreter's. It uses few and many elements, for which
+// different code runs.
 func TestLimits(t *testing.T) {
 	d := Get()
 	negative := float32(math.Copysign(0, -1))

@@ -33,7 +33,7 @@ func (d *Device) cast(to, from *device.View) {
 }
 
 // byStride returns the dimensions of v in descending order of their strides: the innermost in
-// memory comes last. It uses the memory of order for the result.
+// memory comes last. It stores the result in the memory of the argument order.
 func byStride(order []int, v *device.View) []int {
 	n := v.Shape.Rank()
 	order = order[:n]
@@ -62,7 +62,8 @@ func (d *Device) mapAll(b *binding) {
 	d.workers.parallel(b.blocks(), (b.blocks()-1)/parts+1, b)
 }
 
-// pace returns the measured times of the plan for operands of the same sort: contiguous or not.
+// pace returns the times of the plan that were measured for operands like those of b: contiguous
+// ones, or others.
 func (b *binding) pace() *pace {
 	if b.across >= 0 || b.whole > 0 {
 		return &b.pl.scattered

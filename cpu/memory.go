@@ -318,7 +318,7 @@ func (m *mover) run(lo, hi int) {
 	copy(m.dst[lo*moveGrain:end], m.src[lo*moveGrain:end])
 }
 
-// move copies src to dst, which must not overlap. If the range is long, all workers take part.
+// move copies src to dst. The two must not overlap. If the range is long, all workers take part.
 func (d *Device) move(dst, src []byte) {
 	if len(src) <= 2*moveGrain {
 		copy(dst, src)

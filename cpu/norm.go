@@ -363,7 +363,7 @@ func newRowWeights(v *device.View, t dtype.Type, n device.RowNorm, cols int) row
 	return r
 }
 
-// apply computes dst = op(src, weight) for n rows, the first of which is row lo.
+// apply computes dst = op(src, weight) for n rows, from row lo on.
 func (r *rowWeights) apply(w *rowWorker, op expr.Op, dst, src unsafe.Pointer, lo, n int) {
 	if r.v == nil {
 		return
@@ -379,9 +379,9 @@ func (r *rowWeights) apply(w *rowWorker, op expr.Op, dst, src unsafe.Pointer, lo
 	}
 }
 
-// computeRuns computes a formula for n contiguous rows, the first of which is row lo. Its last
-// operands are weights that apply to runs of several columns; absent weights are left out. Each
-// run counts as a row of the formula.
+// computeRuns computes a formula for n contiguous rows, from row lo on. The formula's last operands
+// are weights that apply to runs of several columns; absent weights are left out. Each run counts
+// as a row of the formula.
 func (w *rowWorker) computeRuns(f *formula, lo, n int, out rowOperand, ins []rowOperand, weights ...*rowWeights) {
 	cols, inner, period := w.cols, 1, 1
 	for _, r := range weights {

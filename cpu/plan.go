@@ -398,10 +398,10 @@ func (pl *plan) allocate(uniform []bool) {
 func (pl *plan) place(slots, w int) {
 	stage, stage2 := slots, slots+1
 	slots += 2
-	// Most of the arena should stay in the first-level cache. The remaining part, mainly
-	// constants, should stay in the second-level cache. In a reduction, the order of additions
-	// depends on the size of the block. There the size must not depend on the number of slots,
-	// because loops and kernels need different numbers.
+	// Most of the arena should stay in the first-level cache. The remaining part, mainly constants,
+	// should stay in the second-level cache. In a reduction, the order of additions depends on the
+	// size of the block. For a reduction, the size must therefore not depend on the number of
+	// slots, because loops and kernels need different numbers of slots.
 	pl.block = maxBlock
 	for pl.key.form != rawResults && pl.block > 256 && slots*w*pl.block > 96<<10 {
 		pl.block /= 2

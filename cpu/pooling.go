@@ -12,7 +12,7 @@ import (
 type poolTask struct {
 	in, out                          [3]int
 	kernel, stride, dilation, before [3]int
-	// elements of the images, and of the results of their windows
+	// x holds the images. y has one element for each window of each image.
 	x, y []float32
 	f    func(t *poolTask, plane int, x, y, row []float32)
 }
@@ -26,7 +26,7 @@ func (t *poolTask) run(lo, hi int) {
 }
 
 // windows calls f for every image in x, with the elements in y that belong to the image's windows.
-// The view out, either x or y, is what f writes.
+// The argument out is the view that f writes: x or y.
 func (d *Device) windows(w *device.Window, out, x, y *device.View, f func(t *poolTask, plane int, x, y, row []float32)) {
 	if out.Size() == 0 {
 		return

@@ -38,7 +38,8 @@ func TestDrawRun(t *testing.T) {
 	}
 }
 
-// TestNeighbours breaks a row of consecutive integers at each place.
+// TestNeighbours breaks a list of consecutive integers at each place. The function neighbours must
+// return the length of the part before that place.
 func TestNeighbours(t *testing.T) {
 	for n := 1; n <= 27; n++ {
 		for broken := 1; broken <= n; broken++ {

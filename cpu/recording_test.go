@@ -37,8 +37,9 @@ func mapped(t *testing.T, d *Device, s device.Stream, e *expr.Expr, out device.V
 }
 
 // TestRecording records work with a feed. The work must run only in replays, in the order of the
-// list. Before the feed, its memory may hold other values. The recording must reuse the memory that
-// it has freed, and no other work may get that memory before Close.
+// list. Ops that are recorded before the feed may use the feed's memory for other values. The
+// recording must reuse the memory that it has freed, and no other work may get that memory before
+// Close.
 func TestRecording(t *testing.T) {
 	d := newDevice(2)
 	x, out := floatsOn(t, d, nil, 4, 1, 2, 3, 4), floatsOn(t, d, nil, 4)
@@ -163,8 +164,8 @@ func (d *Device) refusedWith(others ...device.Device) error {
 	return err
 }
 
-// TestReplayStops replays a list with an op that fails. The replay must end there, with the stack
-// that recorded the op in its error.
+// TestReplayStops replays a list with an op that fails. The replay must end at that op. Its error
+// must hold the stack of the call that recorded the op.
 func TestReplayStops(t *testing.T) {
 	d := newDevice(1)
 	table, out, after := floatsOn(t, d, nil, 4, 1, 2, 3, 4), floatsOn(t, d, nil, 2), floatsOn(t, d, nil, 2, 7, 7)

@@ -13,8 +13,8 @@ import (
 // groups, because otherwise each short row would need a call of its own.
 const groupSize = 8192
 
-// sameBlock is the number of copies of a value that a worker passes to a primitive, to apply the
-// value to a row.
+// sameBlock is the number of copies of one value that a worker holds. They are the second operand
+// of a primitive whose first operand is a row.
 const sameBlock = 256
 
 // function is the plan of a function of one operand. Its arrays have the type in which the function
@@ -136,8 +136,8 @@ func grown(b []byte, n int) []byte {
 
 func data(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
 
-// load returns the address of rows lo to lo+n-1 of v in type w.t. If they are not stored in this
-// form, it converts or copies them to temporary memory number k.
+// load returns the address of rows lo to lo+n-1 of v in type w.t. If v does not hold them
+// contiguously in type w.t, load converts or copies them to temporary memory number k.
 func (w *rowWorker) load(v *device.View, lo, n, k int) unsafe.Pointer {
 	size := v.Type.Size()
 	src := unsafe.Add(pointer(v), lo*v.Strides.At(0)*size)
@@ -247,8 +247,8 @@ func (w *rowWorker) foldMatrix(k device.ReduceKind, dst, src unsafe.Pointer, n i
 func (w *rowWorker) row(k int) unsafe.Pointer { return data(w.rows[k]) }
 
 // values returns memory for one value for each row, from row lo of v on. If the values of v are
-// contiguous, it is the memory of v. Otherwise it is the worker's memory for values number k. The
-// method storeValues copies these values to v.
+// contiguous, it is the memory of v. Otherwise it is the worker's row number k, and the method
+// storeValues copies the values to v.
 func (w *rowWorker) values(v *device.View, lo, k int) unsafe.Pointer {
 	if v.Strides.At(0) == 1 {
 		return element(v, lo)
@@ -257,7 +257,7 @@ func (w *rowWorker) values(v *device.View, lo, k int) unsafe.Pointer {
 }
 
 // loadValues returns the address of the n values in v from row lo on. If they are not contiguous,
-// it copies them to memory for values number k.
+// it copies them to the worker's row number k.
 func (w *rowWorker) loadValues(v *device.View, lo, n, k int) unsafe.Pointer {
 	p := w.values(v, lo, k)
 	if from := element(v, lo); p != from {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestScanInPlace scans contiguous rows, and the same rows with gaps between their elements. The
-// results must have the same bits, except for those of a NaN.
+// results must have the same bits. Only a NaN may have other bits.
 func TestScanInPlace(t *testing.T) {
 	d := Get()
 	rnd := rand.New(rand.NewPCG(8, 9))

@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestSortsKeysOfManyBits sorts keys that have too many bits for a word that also holds the
-// position. Some keys differ only in the bits that words leave out. Keys of few bits are often
-// equal.
+// TestSortsKeysOfManyBits sorts keys with so many bits that a word cannot hold a whole key and its
+// position. Some keys differ only in the bits that words leave out. Other rows have small keys,
+// which are often equal.
 func TestSortsKeysOfManyBits(t *testing.T) {
 	d := newDevice(1)
 	rnd := rand.New(rand.NewPCG(3, 4))

@@ -91,7 +91,7 @@ func (s *sortSpace) sortList(t *sortTask, row, lo, hi, equal int) {
 	sortSpaces.Put(l)
 }
 
-// write stores the positions of words as results of a row, from number first on.
+// write stores the positions of words in a row of results, from the result with number first on.
 func (t *sortTask) write(row, first int, words []uint64, s *sortSpace) {
 	stride := t.Out.Strides.At(1) * 8
 	out := unsafe.Add(pointer(&t.Out), row*t.Out.Strides.At(0)*8+first*stride)

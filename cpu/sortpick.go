@@ -60,9 +60,9 @@ const (
 )
 
 // nth returns the position of element k of the sorted row. It counts the keys by their highest bits
-// (a digit), which shows the digit of the wanted key. It goes on with the keys that have this
-// digit, and with the next lower digit. Partitioning, as in quickselect, would have branches that
-// the processor cannot predict.
+// (a digit), which shows the digit of the wanted key. It then counts the keys that have this digit
+// by the bits below, and so on. Partitioning, as in quickselect, would have branches that the
+// processor cannot predict.
 func (s *sortSpace) nth(k int) uint64 {
 	least, most := keyRange(s.keys)
 	digit := longDigit

@@ -50,8 +50,8 @@ func inWords(p *expr.Program) *expr.Program {
 }
 
 // truth runs p on truth values, four at a time, with the program that inWords makes of p. If there
-// is no such program, truth does nothing and returns false. It does the same if the operands do not
-// allow it. For example, all of them must be contiguous.
+// is no such program, or if the operands are unsuitable, truth does nothing and returns false. For
+// example, all operands must be contiguous.
 func (d *Device) truth(p *expr.Program, outs, ins []device.View) bool {
 	const operands = 4
 	n := outs[0].Size()

@@ -75,7 +75,7 @@ const (
 type panicValue struct{ value any }
 
 // rangeEnds holds the numbers of the remaining ranges of a job. The lower half is the number of the
-// first range. The upper half is one more than the number of the last.
+// first range. The upper half is one more than the number of the last range.
 type rangeEnds struct{ atomic.Uint64 }
 
 func (e *rangeEnds) set(n int) { e.Store(uint64(n) << 32) }
@@ -124,8 +124,8 @@ func (c *workerPool) resize(size int) {
 // tooMany reports whether there are more workers than the size allows.
 func (c *workerPool) tooMany() bool { return c.running.Load() >= c.wanted.Load() }
 
-// wakeSurplus wakes a sleeping worker if there are too many workers: it then ends. Workers that do
-// not sleep check the number of workers by themselves.
+// wakeSurplus wakes a sleeping worker if there are too many workers, so that this worker ends.
+// Workers that do not sleep check the number of workers by themselves.
 func (c *workerPool) wakeSurplus() {
 	if c.tooMany() {
 		c.wakeSome(clock(), 1)
@@ -169,7 +169,7 @@ func (c *workerPool) parallel(n, grain int, t task) {
 	}
 	j.await()
 	// The caller may change the task's data when parallel returns. A worker that comes too late
-	// does not read them.
+	// does not read the data.
 	j.t = nil
 	r := j.panicked.Load()
 	c.release(j)

@@ -265,7 +265,7 @@ func TestWhoIsWoken(t *testing.T) {
 			if last := time.Duration(c.lastAlone.Load()); last < began+3*unit {
 				t.Fatalf("the call ended %v after its beginning, by lastAlone %v", clock()-began, last-began)
 			}
-			// a call that took longer says nothing: the machine was busy with something else
+			// if the call took longer, it is repeated: the machine was busy with something else
 			if took := clock() - began; took < 3*unit+20*time.Microsecond || try == 100 {
 				return len(c.wake) == 1 && c.asleep.Load() == 0
 			}

@@ -142,7 +142,7 @@ func (q *collection) plan() (call func(rank int) error, err error) {
 }
 
 // exchange plans collectives that some versions of NCCL do not have. The ranks send their parts to
-// each other as one NCCL group. A rank copies the part that it keeps on its own device.
+// each other as one NCCL group. A part that a rank sends to itself is copied on its device.
 func (q *collection) exchange() (call func(rank int) error, err error) {
 	world := len(q.streams)
 	if q.k.Kind == device.KindAllToAll {

@@ -17,7 +17,7 @@ import (
 )
 
 // trainedBy trains a network with batch norms on n samples a step. It returns the network's
-// parameters and buffers. The batch of each step begins at the index sample.
+// parameters and buffers. The argument sample is the index of the first sample in each batch.
 func trainedBy(m *nn.Sequential, opt optim.Optimizer, run func(f func(s *tensor.Scope)), sample, n int, scale float64) (all []float64) {
 	for step := range 8 {
 		run(func(s *tensor.Scope) {

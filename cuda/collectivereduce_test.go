@@ -39,8 +39,8 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// TestFill fills memory with elements of each size. The two halves of an element may be equal or
-// differ.
+// TestFill fills memory with elements of each size. The halves of an element of 8 bytes may be
+// equal or differ, because fill treats these two cases differently.
 func TestFill(t *testing.T) {
 	d := emulated(t, "emulate,seed=2")
 	s := d.main

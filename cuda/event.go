@@ -221,9 +221,9 @@ func (e *Event) delayStream(s *stream) error {
 	return nil
 }
 
-// checkRecording returns the error of a wait for e or a query of e. The last mark of e must have
-// been made in a recording. Only streams of that recording may wait for such a mark. The argument
-// op is the name of the wait or query.
+// checkRecording returns the error of a wait or a query for an event whose last mark was made in a
+// recording: only streams of that recording may wait for such a mark. The argument op is the name
+// of the wait or query.
 func (e *Event) checkRecording(op string) error {
 	return &device.RecordError{Device: e.d.name, Op: op, Why: "its mark was made in a recording, for the streams of that"}
 }

@@ -272,7 +272,7 @@ func TestEventsWhileRecording(t *testing.T) {
 	refused("a wait of another recording", again.Stream().Wait(e))
 	refused("a wait of another recording for a stream", again.Stream().(Stream).WaitStream(fork))
 	again.Abort()
-	// recorded on a stream that is not being recorded, so e is an ordinary event again
+	// this stream belongs to no recording, so e is an ordinary event again
 	must(t, e.Record(other))
 	must(t, e.Wait())
 	must(t, other.Synchronize())

@@ -156,8 +156,8 @@ func ExampleEmulate_meta() {
 	// 37.3 GiB at the peak
 }
 
-// This finds the device of a model, moves inputs to it, and moves a leaf with its gradient. It also
-// measures the peak of the memory that later work uses.
+// The example finds the device of a model, moves inputs to it, and moves a leaf with its gradient.
+// It also measures the peak of the memory that later work uses.
 func Example_placement() {
 	gpu := emulate("64MiB")
 	model := nn.To(nn.NewLinear(4, 2), gpu)

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A matrix product is measured when it is first used. The environment variable FLAMBEAU_TUNE=1 has
-// the same effect. The command "flambeau kernels tuned" lists the measurements.
+// With TuningOn, a matrix product is measured when it is first used. The environment variable
+// FLAMBEAU_TUNE=1 has the same effect. The command "flambeau kernels tuned" lists the measurements.
 func ExampleDevice_SetTuning() {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -46,8 +46,8 @@ func (d *Device) wantsExpandable() bool {
 // range of addresses for small blocks and one for large blocks. A range grows by pages of 2 MiB (20
 // MiB for large blocks if the GPU has 16 GiB or more). [Device.Empty] gives whole free pages back.
 // Before an allocation fails, the pool gives free pages back by itself. Programs whose sizes change
-// from step to step then need less memory. Segments of fixed sizes would have free blocks that are
-// too small for later requests.
+// from step to step need less memory with this setting. Without it, segments have fixed sizes, and
+// their free blocks may be too small for later requests.
 //
 // The setting is off by default, as in PyTorch; FLAMBEAU_CUDA_EXPANDABLE=1 turns it on. So far it
 // has only run on the emulated driver, not on hardware. If the GPU has no virtual memory

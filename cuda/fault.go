@@ -68,8 +68,8 @@ func (d *Device) fault(kernel string, err error) error {
 	return f
 }
 
-// indexSlots is the number of records for index errors on a device. Each stream has its own
-// record. If there are more streams than records, several streams use the same record.
+// indexSlots is the number of records for index errors on a device. Each stream has its own record,
+// unless there are more streams than records. In this case several streams share a record.
 const indexSlots = 64
 
 // indexFaults is page-locked host memory to which kernels write the first index that is out of

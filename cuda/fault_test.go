@@ -68,8 +68,9 @@ func (h *failing) StreamSynchronize(s cu.Stream) error {
 	return h.API.StreamSynchronize(s)
 }
 
-// TestFaultOfHardware checks which kernel a fault names. If a later call returns the fault, it must
-// name none. With FLAMBEAU_CUDA_SYNC it must name the kernel that was waited for.
+// TestFaultOfHardware checks which kernel a fault names. If a later call returns the fault, the
+// fault must name no kernel. With FLAMBEAU_CUDA_SYNC the fault must name the kernel that was waited
+// for.
 func TestFaultOfHardware(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		api, err := newEmulator("emulate,mem=16MiB")
@@ -219,8 +220,8 @@ func le64(v uint64) []byte {
 	return b
 }
 
-// TestIndexErrors checks that an index error is returned once. Either a wait for the stream that
-// caused the error must return it, or a wait for another stream that has waited for this stream.
+// TestIndexErrors checks that an index error is returned once. The error must come from a wait for
+// the stream that caused it, or for another stream that has waited for that stream.
 func TestIndexErrors(t *testing.T) { onBoth(t, "emulate,mem=16MiB,seed=2", testIndexErrors) }
 
 func testIndexErrors(t *testing.T, d *Device) {

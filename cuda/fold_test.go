@@ -160,8 +160,8 @@ func TestFoldIsOneLaunch(t *testing.T) {
 				t.Errorf("%s: %d launches", name, dev.Counters().Launches-before)
 			}
 		}
-		// one launch divides the gradient by the number of averaged elements, and the other adds
-		// the windows
+		// two launches: one divides the gradient by the number of averaged elements, and the other
+		// adds the windows
 		g = means.Detach().OnesLike()
 		before := dev.Counters().Launches
 		tensor.Gradients(means, []*tensor.Tensor{images}, tensor.GradOutput(g))

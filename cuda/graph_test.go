@@ -300,7 +300,7 @@ func TestGraphsOnTwoGoroutines(t *testing.T) {
 					return
 				}
 			}
-			// Each element of the gradient is 4·k·16·0.5.
+			// In replay k each element of the gradient is 4·k·16·0.5 = 32·k. The k add up to 45.
 			want := 0.25*float64(i+1) - 0.1*32*45
 			if got := w.Detach().Floats()[7]; math.Abs(got-want) > 1e-3 {
 				t.Errorf("goroutine %d: %v, want %v", i, got, want)
@@ -392,8 +392,8 @@ func TestCapturedGradients(t *testing.T) {
 	}
 }
 
-// TestNotCapturedSteps captures steps that compute on the host, or that a replay would not repeat.
-// The capture must return an error.
+// TestNotCapturedSteps captures steps that compute on the host, and steps that a replay would not
+// repeat. The capture must return an error.
 func TestNotCapturedSteps(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

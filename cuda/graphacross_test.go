@@ -294,8 +294,8 @@ func TestAcrossRefuses(t *testing.T) {
 	}
 }
 
-// TestAcrossFaults checks that a wait for the second device returns its index error. If one device
-// fails, replays must return an error, and the other device must still work.
+// TestAcrossFaults checks that a wait for the second device returns that device's index error. If
+// one device fails, replays must return an error, and the other device must still work.
 func TestAcrossFaults(t *testing.T) {
 	list, err := cuda.Emulate("emulate:2,mem=8MiB")
 	if err != nil {

@@ -188,7 +188,8 @@ func TestNotCapturedOnce(t *testing.T) {
 		tensor.Do(p.step, p.options()...)
 		a := optim.NewEMA(&struct {
 			W *tensor.Tensor `nn:"w"`
-			// The struct lacks the model's running statistics, which would also cause an error.
+			// The struct lacks the model's running statistics, because these would also cause an
+			// error.
 		}{p.opt.Params()[0]}, 0.5)
 		a.Update()
 		f := c(p, a)

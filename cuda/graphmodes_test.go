@@ -16,7 +16,7 @@ import (
 )
 
 // TestCaptureAmongModes checks that replays compute the same bits as eager steps in many settings.
-// Eager steps run between replays, or the memory cache is emptied. The settings are memory in pages
+// Between replays, eager steps run or the memory cache is emptied. The settings are memory in pages
 // or segments, mixed precision, recomputation, a memory history and a profile.
 func TestCaptureAmongModes(t *testing.T) {
 	type setting struct {

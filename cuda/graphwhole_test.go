@@ -96,7 +96,8 @@ func (w *whole) eager(t *testing.T, k int) {
 	}
 }
 
-// TestCapturedWhole checks that replays of the step whole compute the same bits as eager steps.
+// TestCapturedWhole checks that replays of the training step of type whole compute the same bits as
+// eager steps.
 func TestCapturedWhole(t *testing.T) {
 	steps := 8
 	if testing.Short() {

@@ -15,8 +15,8 @@ import (
 // pool.StreamID is either the driver's handle of a stream, or the ID of a recording's arena.
 type backing struct{ d *Device }
 
-// checkedBacking is a backing that also tells the emulator where blocks begin and end, so that it
-// can check accesses.
+// checkedBacking is a backing that also tells the emulator where blocks begin and end. The emulator
+// can then check accesses.
 type checkedBacking struct {
 	backing
 	c cu.Checker

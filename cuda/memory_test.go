@@ -87,7 +87,7 @@ func TestOutOfMemoryNamesTheStream(t *testing.T) {
 }
 
 // TestSmallDevicesDoNotFragment allocates blocks of 1 to 10 MiB until the device is full. PyTorch
-// takes such blocks from segments of 20 MiB. Here they must fill even a small device almost
+// takes such blocks from segments of 20 MiB. Here such blocks must fill even a small device almost
 // completely.
 func TestSmallDevicesDoNotFragment(t *testing.T) {
 	for _, c := range []struct {
@@ -140,8 +140,8 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestCollected makes memory short. The garbage collector must then free a buffer to which nothing
-// refers.
+// TestCollected allocates more buffers than the device's memory can hold, and drops all references
+// to them. The garbage collector must free such buffers when memory runs short.
 func TestCollected(t *testing.T) {
 	d := emulated(t, "emulate,mem=64MiB")
 	lose := func() {

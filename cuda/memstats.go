@@ -193,9 +193,9 @@ func memorySummary(m map[string]int64, index int, abbreviated bool) string {
 	return b.String()
 }
 
-// scaled prints v in ten columns, in the unit that suits the number like. A quantity has a row for
-// all pools together, and rows for single pools. For each of these rows, like is the value of all
-// pools, so that the rows have the same unit.
+// scaled prints v in ten columns, in a unit that suits the argument like. A quantity has a row for
+// all pools together, and rows for single pools. In all of them, like is the value of all pools
+// together, so that these rows have the same unit.
 func scaled(v, like int64, bytes bool) string {
 	units, step, from := []string{" ", "K", "M"}, int64(1000), 750e3
 	if bytes {

@@ -89,8 +89,8 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// TestPackWithoutGPU makes a pack for a GPU that is absent. It must hold only PTX. On a machine
-// with the GPU, Compile must compile the PTX.
+// TestPackWithoutGPU makes a pack for a GPU that is absent. The pack must hold only PTX. On a
+// machine with the GPU, Compile must compile the PTX.
 func TestPackWithoutGPU(t *testing.T) {
 	absent, err := device.OpenMeta("cuda", device.MetaConfig{Capability: [2]int{9, 0}})
 	if err != nil {

@@ -33,8 +33,9 @@ func twoGPUs(t testing.TB, peer bool, more string) (a, b *cuda.Device) {
 }
 
 // TestPeerCopiesAmongStreams copies tensors between GPUs and streams, directly or through the host,
-// in several schedules. They must arrive unchanged. Their sources are freed, overwritten or lent to
-// another stream while the copy runs. Gradients are copied in the opposite direction.
+// in several schedules. The tensors must arrive unchanged, although the sources are freed,
+// overwritten or lent to another stream while the copy runs. Gradients are copied in the opposite
+// direction.
 func TestPeerCopiesAmongStreams(t *testing.T) {
 	seeds := 12
 	if testing.Short() {
@@ -133,8 +134,8 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 	}
 }
 
-// TestPeerSourceWaits frees the source of a copy to another GPU. Its memory must not be reused
-// until the copy is done.
+// TestPeerSourceWaits frees the source of a copy to another GPU. The source's memory must not be
+// reused until the copy is done.
 func TestPeerSourceWaits(t *testing.T) {
 	for _, peer := range []bool{true, false} {
 		a, b := twoGPUs(t, peer, "") // without a seed, work runs only when something waits for it
@@ -172,7 +173,7 @@ func TestPeerSourceWaits(t *testing.T) {
 }
 
 // TestPeerCopyFails copies to a GPU without free memory, and from a GPU that has failed. The error
-// must name that GPU, and the other GPU must still work.
+// must name the GPU that causes it, and the other GPU must still work.
 func TestPeerCopyFails(t *testing.T) {
 	for _, peer := range []bool{true, false} {
 		a, b := twoGPUs(t, peer, "")
@@ -294,7 +295,7 @@ func TestPeerAccessOnAndOff(t *testing.T) {
 }
 
 // TestPeerTransfers checks that a profile has a row for the copies between GPUs, with their time.
-// The row must say whether they were direct.
+// The row must say whether the copies were direct.
 func TestPeerTransfers(t *testing.T) {
 	times := map[bool]float64{}
 	for _, peer := range []bool{true, false} {

@@ -108,7 +108,7 @@ func TestPinnedErrors(t *testing.T) {
 	if _, err := d.AllocPinned(1<<50, device.Origin{}); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Error(err)
 	}
-	// Memory that one device has allocated must be usable for copies of the other.
+	// Page-locked memory that device d has allocated must be usable for copies of device e.
 	w := empty(t, e, nil, 3)
 	must(t, e.UploadPinned(nil, w.Buf, 0, h, 0, 12))
 	check(t, e, nil, w, 1, 2, 3)

@@ -23,7 +23,7 @@ func (d constant) Get(i int) (data.Sample, error) {
 // take only the time of the steps. With copies in each step, it must take the time of steps and
 // copies. The test uses the emulated device's clock, and sets the latencies of steps and copies.
 func TestCopiesRunBesideSteps(t *testing.T) {
-	// each batch has two copies
+	// each batch needs two copies: of X and of Y
 	const steps, step, copied = 12, 1000 * time.Microsecond, 450 * time.Microsecond
 	for _, ahead := range []bool{true, false} {
 		e, err := emu.New(emu.Config{Memory: 16 << 20, Latency: func(op emu.Op) time.Duration {
@@ -73,7 +73,7 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 				mark(t, d, from)
 				x.Neg() // this kernel takes the time of a step
 				mark(t, d, to)
-				// reading an element waits for the step, like a program that reads the loss
+				// reading an element waits for the step, as reading the loss does in a real program
 				if y.Select(0, 0).Item() != float64(8*(n-1)) {
 					t.Fatal("the wrong batch")
 				}

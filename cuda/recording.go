@@ -204,8 +204,8 @@ func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 }
 
 // Follow makes later work of one stream run after the work queued on another stream. The argument
-// id is the first stream's arena, and before is the other stream's arena. The first stream also
-// takes over the memory of the arena before.
+// id is the first stream's arena, and the argument before is the second stream's arena. The first
+// stream also takes over the memory of the second stream's arena.
 func (b backing) Follow(id, before pool.StreamID) error {
 	e, err := b.Record(before)
 	if err != nil {
@@ -234,8 +234,8 @@ func (s *stream) refuse(op, why string) error {
 
 const hostWaits = "the host would wait for work that does not run yet"
 
-// launches records the launches of an op and the scratch memory that they use. For a kernel of the
-// program, op is nil.
+// launches records the launches of an op and the scratch memory that they use. For a program's own
+// kernel, which belongs to no op, op is nil.
 func (l *lane) launches(op device.Op, list []kernels.Launch, scratch []*pool.Block) {
 	if len(list) == 0 {
 		return

@@ -63,7 +63,8 @@ func testRecording(t *testing.T, d *Device) {
 	check(t, d, nil, out, 0, 0, 0, 0)
 	g, err := r.Finish()
 	must(t, err)
-	// a copy of new data, a copy of a table, two maps, one multi-map and a copy
+	// six operations: a copy of new data, a copy of a table, two maps, a multi-map and the last
+	// copy
 	if n := g.Operations(); n != 6 {
 		t.Errorf("%d operations", n)
 	}

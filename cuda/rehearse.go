@@ -18,8 +18,8 @@ var _ device.Rehearser = (*Device)(nil)
 // mostLoaders is the largest number of kernels that are compiled at once.
 const mostLoaders = 16
 
-// Rehearsal returns an emulated GPU without memory. Work on it uses the kernels that it would use
-// on d: they are planned for d's capability, product and driver.
+// Rehearsal returns an emulated GPU without memory. Its kernels are planned for d's capability,
+// product and driver, so work uses the same kernels as on d.
 func (d *Device) Rehearsal() (device.Device, error) {
 	r, err := openMeta(emu.Config{Memory: emu.MaxMemory, SM: emu.Nearest(d.sm), Meta: true})
 	if err != nil {

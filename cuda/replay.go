@@ -374,8 +374,8 @@ func (g *replayer) launch(turn int) error {
 	return api.GraphLaunch(g.exec, g.r.s.handle)
 }
 
-// Close waits for the replays and releases the graph, its memory and its events. It returns an
-// error of the replays' work.
+// Close waits for the replays and releases the graph, its memory and its events. If the work of a
+// replay has failed, it returns the error.
 func (g *replayer) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

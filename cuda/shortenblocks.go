@@ -103,7 +103,8 @@ func (list *blockList) uses(w *recorded, n, to int, it *worklist.Item) {
 
 // lasts extends the life of the blocks that hold a result of the recorded operation w at node n.
 // They must live at least until the position to. This is needed if a later operation was dropped
-// because w computes the same. The readers of that operation now read the result of w.
+// because w computes the same result. The readers of the dropped operation now read the result of
+// w.
 func (list *blockList) lasts(w *recorded, n int, result worklist.Span, to nodePlace) {
 	if !slices.ContainsFunc(worklist.Of(w.op, nil).Writes, result.Meets) {
 		return

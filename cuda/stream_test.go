@@ -11,9 +11,9 @@ import (
 
 var seeds = []int{0, 1, 2, 3, 4, 5}
 
-// TestStreamsUnderAdversarialOrder runs streams as late as possible. Results must depend only on
-// events. Buffers are freed while another stream still reads them, and the stream that owns them
-// allocates memory again.
+// TestStreamsUnderAdversarialOrder uses two streams, which an emulated GPU runs in adversarial
+// orders. Results must depend only on events. Buffers are freed while another stream still reads
+// them, and the stream that owns them allocates memory again.
 func TestStreamsUnderAdversarialOrder(t *testing.T) {
 	for _, seed := range seeds {
 		testStreams(t, emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed)), seed)

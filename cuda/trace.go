@@ -164,9 +164,9 @@ func (i *interval) Resolve() (start, end time.Duration, err error) {
 	return at + before, at + before + took, nil
 }
 
-// timed records an event, calls f, which queues work on s, and records another event. It returns no
-// interval if the tracer wants no times, or if events cannot be recorded, as on the streams of a
-// recording.
+// timed calls f, which queues work on s. It records one event before the call and another after it.
+// It returns no interval if the tracer wants no times, or if events cannot be recorded, as on the
+// streams of a recording.
 func (d *Device) timed(s *stream, f func() error) (device.Interval, error) {
 	i := &interval{d: d}
 	ok := false
@@ -236,7 +236,7 @@ func (d *Device) tellRecorded(list []kernels.Launch, event *device.KernelEvent) 
 	}
 }
 
-// replayAs calls start, which launches a graph, and reports the graph to the tracer as one kernel.
+// replayAs calls start, which launches a graph. It reports the graph to the tracer as one kernel.
 // The tracer does not see the work inside.
 func (d *Device) replayAs(t device.Tracer, s *stream, operations int, start func() error) error {
 	name := fmt.Sprintf("graph of %d operations", operations)
@@ -250,7 +250,7 @@ func (d *Device) replayAs(t device.Tracer, s *stream, operations int, start func
 	return nil
 }
 
-// tracedCopy calls copy, which queues a copy, and reports the copy to the tracer.
+// tracedCopy calls the function copy, which queues a copy. It reports the copy to the tracer.
 func (d *Device) tracedCopy(t device.Tracer, s *stream, c device.CopyEvent, copy func() error) error {
 	c.Device, c.Stream, c.Start, c.Recorded = d, s, device.Now(), s.Recording()
 	var err error

@@ -139,7 +139,7 @@ func TestTracer(t *testing.T) {
 		}
 		if k.Primitive == "matmul" {
 			products++
-			// a product without a bias, or with one
+			// the product may have a bias, which adds 2·5 operations
 			if k.Work.FLOPs != 2*2*3*5 && k.Work.FLOPs != 2*2*3*5+2*5 {
 				t.Errorf("a product of %d operations, want 60 or 70", k.Work.FLOPs)
 			}
@@ -177,7 +177,7 @@ func TestTracer(t *testing.T) {
 	}
 	held := map[device.Device]map[uintptr]int{}
 	for _, m := range l.memory {
-		// the garbage collector frees memory of other tests only now
+		// Skip the devices of other tests, whose memory the garbage collector frees only now.
 		if m.Device != device.Device(devs[0]) && m.Device != device.Device(devs[1]) {
 			continue
 		}

@@ -91,8 +91,8 @@ func (r *trainer) free() {
 	}
 }
 
-// memoryRun returns the sizes of a memory test. With FLAMBEAU_SOAK it has 300 steps on 64 MiB,
-// which allocate at least twenty times as much in total. Otherwise it is shorter.
+// memoryRun returns the sizes of a memory test. With FLAMBEAU_SOAK the test has 300 steps on 64
+// MiB. In total, the steps must allocate at least ten times as much. Otherwise the test is shorter.
 func memoryRun() (mem string, n, hidden, allocated int) {
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") != "":

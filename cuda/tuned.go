@@ -153,7 +153,7 @@ func (m *tunedProducts) knowLocked(p kernels.Product, k knownForm) {
 	m.known[p] = k
 }
 
-// full reports whether the largest number of products has been measured.
+// full reports whether as many products have been measured as are allowed (mostTuned).
 func (m *tunedProducts) full() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

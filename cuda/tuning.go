@@ -68,9 +68,9 @@ func parseTuning(value string) (Tuning, error) {
 // the model's choice.
 //
 // Some conditions prevent a measurement: memory does not suffice, work is being recorded for a
-// graph, a profile measures times, the device has no memory, or another goroutine measures on the
-// device. Then the model chooses, and the product is measured at a later use. Products that
-// cublasLt computes are not affected.
+// graph, a profile measures times, the device is emulated without memory (mode=meta), or another
+// goroutine measures on the device. Then the model chooses, and the product is measured at a later
+// use. Products that cublasLt computes are not affected.
 //
 // Measurements are kept below [os.UserCacheDir] in flambeau/products, in a file for each kind of
 // GPU and version of the driver. Other programs use them too. A file that is damaged, or was
@@ -122,8 +122,8 @@ func (t *scratch) chooser() kernels.Chooser {
 	return t.choose
 }
 
-// tuner returns the device that keeps the measurements. For a rehearsal this is the real device, so
-// that both use the same kernels.
+// tuner returns the device that keeps the measurements. If d rehearses the work of another device,
+// tuner returns that device, so that both use the same kernels.
 func (d *Device) tuner() *Device {
 	for d.rehearses != nil {
 		d = d.rehearses

@@ -35,8 +35,9 @@ type tuningRig struct {
 	ran   []string
 }
 
-// rig opens a GPU that keeps measurements in the folder dir. Kernels whose names contain the text
-// fast take less time than all others. If fast is empty, all kernels take equal times.
+// rig opens a GPU that keeps measurements in the folder dir. The argument fast is a part of the
+// names of kernels that take less time than all others. If fast is empty, all kernels take equal
+// times.
 func rig(t *testing.T, dir, fast string, tuning Tuning) *tuningRig {
 	t.Helper()
 	r := &tuningRig{less: 100 * time.Microsecond, quick: func(kernel string) bool { return fast != "" && strings.Contains(kernel, fast) }}
@@ -272,8 +273,8 @@ func TestTuningFloat32(t *testing.T) {
 	}
 }
 
-// TestTuningDamaged writes damaged files and files of another device. They must be ignored and
-// replaced.
+// TestTuningDamaged writes damaged files and files of another device. Tuning must ignore and
+// replace these files.
 func TestTuningDamaged(t *testing.T) {
 	dir := t.TempDir()
 	on := rig(t, dir, fastTile, TuningOn)

@@ -241,8 +241,8 @@ func (c collator) unfit(v any) error {
 	return fmt.Errorf("the value to pad with, %v, cannot be in a %T", c.padValue, v)
 }
 
-// nested collates the values of one key of nested samples. If it fails, it frees done, the values
-// of the earlier keys.
+// nested collates the values of one key of nested samples. If nested fails, it frees the values of
+// the earlier keys, which the argument done holds.
 func (c collator) nested(key string, done any, values []any) (any, error) {
 	v, err := c.values(values)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Sample is one input and its target, as Go values. A value is anything that [tensor.From]
+// A Sample is one input, X, and its target, Y, as Go values. A value is anything that [tensor.From]
 // accepts, a string, or a map or list of such values. [Collate] describes how samples become
 // batches. All samples of a dataset have the same types and shapes. Neither X nor Y is nil. A
 // dataset without targets sets Y to a number, such as the sample's index.
@@ -41,8 +41,9 @@ type Dataset interface {
 
 // A RandDataset is a Dataset whose samples depend on random numbers, such as augmented images. A
 // loader calls GetRand instead of Get. Each sample gets its own rng. The random numbers depend only
-// on the loader's seed, the epoch and i, and not on the number of workers. If a sampler draws with
-// replacement, they also depend on the sample's position in the epoch. GetRand must not keep rng.
+// on the loader's seed, the epoch and the index i, and not on the number of workers. If a sampler
+// draws with replacement, they also depend on the sample's position in the epoch. GetRand must not
+// keep rng.
 type RandDataset interface {
 	Dataset
 	GetRand(i int, rng *rand.Rand) (Sample, error)

@@ -9,10 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// FuzzLoader runs loaders with random settings over samples, one of which may fail. It leaves the
-// loop at some batch and continues from the saved state. Both loops together must yield the samples
-// in the order of Loader.Order. With Skip the failing sample must be missing. Without Skip the
-// loops must end before its batch.
+// FuzzLoader runs loaders with random settings over samples, one of which may fail. It leaves a
+// loop at some batch, and a second loop continues from the saved state. Together they must yield
+// the samples in the order of Loader.Order. With Skip the failing sample must be missing. Without
+// Skip the loops must end before its batch.
 func FuzzLoader(f *testing.F) {
 	f.Add(uint8(10), uint8(3), uint8(2), uint8(1), uint8(4), uint8(2), uint64(1), true, false, true)
 	f.Add(uint8(0), uint8(1), uint8(1), uint8(0), uint8(0), uint8(0), uint64(0), false, true, false)

@@ -59,8 +59,8 @@ func TestSamplersAreTorchs(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := slices.Collect(s.Indices(1))
-				// PyTorch shuffles in another order. So replace each sample by its position in the
-				// shuffled order. These positions must equal PyTorch's.
+				// PyTorch shuffles into another order. So do not compare the samples, but their
+				// positions in the shuffled order, which must equal PyTorch's.
 				if shuffle {
 					order := slices.Collect(data.RandomSampler{N: c.N, Seed: 3}.Indices(1))
 					for k := range got {

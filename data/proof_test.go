@@ -96,8 +96,8 @@ func TestWorkersShareTheCores(t *testing.T) {
 	}
 }
 
-// growing is the name of an environment variable that the test sets for a child process. There,
-// TestMemoryStaysLevel prints the process's memory after each epoch.
+// growing is the name of an environment variable that the test sets for a child process. In the
+// child, TestMemoryStaysLevel prints the memory of the process after each epoch.
 const growing = "FLAMBEAU_TEST_GROWING"
 
 // resident returns the memory of the process after a garbage collection. On Linux it is the

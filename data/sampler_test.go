@@ -26,8 +26,8 @@ func TestWeightedSampler(t *testing.T) {
 			t.Errorf("index %d came %v times of 20000, weight %v of 10", i, c, w[i])
 		}
 	}
-	// Two of three indexes are drawn without replacement. The test checks how often each index is
-	// drawn first, and how often it is not drawn.
+	// Two of the three indexes of positive weight are drawn without replacement. The test checks
+	// how often each index is drawn first, and how often it is not drawn.
 	w = []float64{1, 2, 5, 0}
 	if s, err = data.NewWeightedRandomSampler(w, 2, false, 4); err != nil {
 		t.Fatal(err)

@@ -99,7 +99,8 @@ func (w *worker) make(j job) (res result) {
 		w.samples, w.index = append(w.samples, s), append(w.index, i)
 	}
 	w.at = -1
-	// Errors of the stream come before those of Transform, so the errors are sorted by index.
+	// In the list, errors of the stream precede those of Transform, so the errors are sorted by
+	// index.
 	if w.r.l.ds == nil {
 		slices.SortFunc(res.skipped, func(a, b *SampleError) int { return a.Index - b.Index })
 	}

@@ -67,9 +67,9 @@ func (o *ChannelNormGrad) Check() (arg, reason string) {
 	return checkChannels(o, &o.X)
 }
 
-// Work counts, for each element of X, the sum for Sum, a difference and a product for z, and the
-// sum for Product. If DX is present, it also counts a difference, and two products with an addition
-// each.
+// Work counts 4 operations for each element of X: a sum for the result Sum; a difference and a
+// product for z; a sum for the result Product. If DX is present it counts 5 more: a difference, and
+// two products, each followed by an addition.
 func (o *ChannelNormGrad) Work() Work {
 	each := 4
 	if !o.DX.Absent() {

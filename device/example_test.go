@@ -102,7 +102,7 @@ func ExampleErrOutOfMemory() {
 }
 
 // A primitive is a Go value. A device supports an optional primitive, such as a softmax, if it runs
-// it faster than a composition of other primitives.
+// the softmax faster than a composition of other primitives.
 func ExampleRun() {
 	dev, err := device.Open("cpu")
 	if err != nil {

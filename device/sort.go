@@ -22,7 +22,7 @@ const (
 	PickMedian
 	PickNanMedian // the position of the median of the elements that are not NaN
 	// the last position of the most frequent element; if several are equally frequent, the last
-	// position of the least of them. NaN equals no other NaN
+	// position of the smallest of them. NaN equals no other NaN
 	PickMode
 )
 

@@ -13,10 +13,11 @@ import (
 // goroutine that does the work, and by several goroutines at the same time. They must return soon,
 // and must not call a device or a tensor.
 //
-// The library reports kernels, copies, waits and memory when the call is over. It reports spans
-// when they open and when they close. A kernel belongs to the innermost open span of the goroutine
-// that reports it. Drivers do not know about spans, so the tracer itself must find that span. This
-// works because package tensor calls a driver on the goroutine that opened the op's span.
+// The library reports kernels, copies, waits and memory when the call that requested them is over.
+// It reports spans when they open and when they close. A kernel belongs to the innermost open span
+// of the goroutine that reports it. Drivers do not know about spans, so the tracer itself must find
+// that span. This works because package tensor calls a driver on the goroutine that opened the op's
+// span.
 type Tracer interface {
 	// Wants is called before each event. The library then collects only the data that the tracer
 	// wants.

@@ -165,9 +165,9 @@ func eager(t *testing.T, l DeviceList, how captured) [][][]float64 {
 	return got
 }
 
-// TestCapturedStep compares captured steps with eager steps: a replay of all ranks' step is one
-// launch and must compute the same bits. It also lets the emulated driver run independent nodes of
-// the graph in other orders.
+// TestCapturedStep compares captured steps with eager steps, which must compute the same bits. One
+// launch must replay the steps of all ranks. The test also lets the emulated driver run independent
+// nodes of the graph in other orders.
 func TestCapturedStep(t *testing.T) {
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
 	for _, world := range []int{1, 2, 3} {

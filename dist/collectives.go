@@ -48,8 +48,9 @@ func (w *Work) Wait() {
 
 func (w *Work) err() error { return w.core.wait(w.slot, w.call) }
 
-// waitQueued waits until the collective is queued, for an op that needs one of its tensors. It
-// returns no error if the collective was dropped with a void step that this rank has already ended.
+// waitQueued waits until the collective is queued, for an op that needs one of its tensors. If the
+// collective was dropped because its step became void, and this rank has already ended that step,
+// waitQueued returns no error.
 func (w *Work) waitQueued() error {
 	err := w.err()
 	if err != nil && w.core.dropped(w.slot, w.call.rank) {
@@ -106,8 +107,8 @@ func (g *Group) begin(a signature, operands string, dst, src *tensor.Tensor, wei
 	if t := g.capture(); t != nil {
 		graph = t.graph
 	}
-	// Two collectives are queued in the order of the calls only if they belong to the same group,
-	// or are messages of the same pair of ranks.
+	// Only collectives of the same owner are queued in the order of the calls. The owner is the
+	// group or, for messages, the pair of ranks.
 	owner := any(g.core)
 	if a.kind == device.KindSendRecv {
 		owner = messages{g.core, a.root, a.peer}

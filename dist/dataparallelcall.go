@@ -71,7 +71,8 @@ func mixed(n uint64) uint64 {
 	return n ^ n>>31
 }
 
-// replicate copies the model's tensors to each replica. The copies belong to the scope owner.
+// replicate copies the model's tensors to each replica. The argument owner is the scope that owns
+// the copies.
 func (c *replicated) replicate(owner *tensor.Scope) {
 	c.setModes()
 	list := make([]*tensor.Tensor, len(c.params))
@@ -121,7 +122,7 @@ func (c *replicated) replicate(owner *tensor.Scope) {
 	}
 }
 
-// scatter copies to each replica its part of the inputs x. The copies belong to the scope home.
+// scatter copies to each replica its part of the inputs x. The copies belong to c.home.
 func (c *replicated) scatter(x []*tensor.Tensor, parts []part) {
 	main := c.replicas[0].dev
 	c.inputs = make([]*tensor.Tensor, len(x))
@@ -154,7 +155,7 @@ func (c *replicated) scatter(x []*tensor.Tensor, parts []part) {
 	}
 }
 
-// forward computes f on each device, and adds the results to the scope home.
+// forward computes f on each device. The results belong to c.home.
 func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor) {
 	low := c.home.Autocast()
 	onEach(c.devices(), false, func(i int) {

@@ -38,7 +38,7 @@ func TestDataParallelInference(t *testing.T) {
 	if n := allocated(devices); !slices.Equal(n, before) {
 		t.Errorf("%v bytes stay, there were %v", n, before)
 	}
-	// the models' memory was counted, so they must not be collected before this point
+	// The counts include the models' memory, which must not be freed before this point.
 	runtime.KeepAlive([]any{m, one, dp})
 }
 

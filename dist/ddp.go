@@ -16,9 +16,9 @@ import (
 // averages the gradients of the last layers while it still computes those of the first layers.
 // Gradients are grouped in buckets, which are averaged one after the other. After Backward a
 // gradient is a view of its bucket. If Backward does not reach some parameters, this costs nothing
-// and needs no option. A parameter that no rank reaches keeps its old gradient. After Backward all
-// ranks get the buffers, such as running statistics, of the lowest rank that still has data (see
-// [Group.Join]).
+// and needs no option. A parameter that no rank reaches keeps its old gradient. After Backward, DDP
+// copies buffers, such as running statistics, to all ranks from the lowest rank that still has data
+// (see [Group.Join]).
 //
 // Parameters that require no gradient now are left out, even if they require one later. Each rank
 // makes its own model, for example with [Make]. [Group.NoSync] turns the averaging off for a while.
@@ -261,8 +261,8 @@ func (r *Reducer) Close() {
 	r.group.reducers = slices.DeleteFunc(r.group.reducers, func(o *Reducer) bool { return o == r })
 }
 
-// NoSync runs f without averaging of gradients: torch's no_sync. The gradients of the batches in f
-// add up on each rank. The first Backward after f averages their sum.
+// NoSync runs f without averaging gradients: torch's no_sync. The gradients of the batches in f add
+// up on each rank. The first Backward after f averages their sum.
 func (g *Group) NoSync(f func()) {
 	g.member("no sync")
 	list := slices.Clone(g.reducers)

@@ -87,7 +87,8 @@ type drill struct {
 }
 
 // train trains the model on the samples with numbers lo to hi-1 of each step, and returns the
-// weights and the losses. The function quiet runs every part of the batch except the last.
+// weights and the losses. It calls do for each part of a batch. All parts except the last run
+// inside a call of quiet.
 func (d *drill) train(m nn.Module, g *Group, do func(func(s *tensor.Scope), ...tensor.Option), quiet func(func()), lo, hi int) (w, losses []float64) {
 	var opt interface {
 		optim.Optimizer

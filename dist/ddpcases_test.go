@@ -363,7 +363,7 @@ func TestDDPZeroGrad(t *testing.T) {
 }
 
 // TestDDPCreateGraph corresponds to torch's test_ddp_create_graph. It runs a Backward that records
-// a graph, which must average gradients too.
+// a graph. Such a Backward must average gradients too.
 func TestDDPCreateGraph(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears { return newLinears(12, 6, 3) },

@@ -18,8 +18,8 @@ type flat struct {
 // aligned is the alignment of each tensor in bytes. Kernels can then use wide loads.
 const aligned = 64
 
-// newFlat allocates a flat with elements of type typ. It holds tensors with the same shapes as
-// those in the list like.
+// newFlat allocates a flat with elements of type typ. Its tensors have the shapes of the tensors in
+// the argument like.
 func newFlat(dev device.Device, typ dtype.Type, like []*tensor.Tensor) *flat {
 	f := &flat{}
 	n, unit := 0, aligned/typ.Size()

@@ -26,9 +26,9 @@ func goldenOperand(s *tensor.Scope, o golden.Operand) *tensor.Tensor {
 	return x
 }
 
-// TestSyncBatchNormGolden divides batches among ranks and compares with recorded results of PyTorch
-// for the whole batches. The ranks' combined results, gradients and running statistics must equal
-// PyTorch's.
+// TestSyncBatchNormGolden divides batches among ranks. It compares the results with recorded
+// results of PyTorch for the whole batches. The ranks' combined results, gradients and running
+// statistics must equal PyTorch's.
 func TestSyncBatchNormGolden(t *testing.T) {
 	f, err := golden.Open("../tensor/optest/testdata/norms.safetensors.gz")
 	if err != nil {

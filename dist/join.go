@@ -47,8 +47,8 @@ type drain struct {
 
 // leaving notes that f has returned on a rank. It must be called before the rank retires from any
 // core. Once a rank has retired from a core, the other ranks can reduce without it, and f may
-// return on them too. They call leaving later than the retired rank does. The calls are therefore
-// in the order in which f returned.
+// return on them too. They then call leaving after the retired rank has called it. The calls are
+// therefore in the order in which f returned.
 func (c *core) leaving(rank int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +105,8 @@ func (c *core) ended(at *drain, k *call) int {
 	}
 }
 
-// rejoin copies rank last's model and order of buckets to all ranks.
+// rejoin copies the model and the order of buckets to all ranks, from the rank with the number
+// last.
 func (r *Reducer) rejoin(last int) {
 	if r.g.World() == 1 {
 		return

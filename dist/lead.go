@@ -52,8 +52,9 @@ func (r *Reducer) Reserve() {
 }
 
 // Once runs f, which should contain one Backward that averages. If f does not run Backward, Once
-// takes part in the averaging without a gradient. Otherwise the other ranks would wait for this
-// rank. If f panics with an error of the library, Once makes the step void, as [Reducer.Void] does.
+// takes part in the averaging without a gradient, so that the other ranks do not wait for this rank
+// in vain. If f panics with an error of the library, Once makes the step void, as [Reducer.Void]
+// does.
 func (r *Reducer) Once(f func()) {
 	if r.g.World() == 1 {
 		f()

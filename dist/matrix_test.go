@@ -16,8 +16,8 @@ import (
 
 // TestMatrix trains every kind of model in every way for 20 steps, on two and four ranks, on the
 // CPU and on GPUs. The ranks must compute the same as one process with the whole batch, and a
-// second run must give the same bits. GPUs take part only with FLAMBEAU_SOAK=1; shorter tests of
-// them run always.
+// second run must give the same bits. GPUs take part only with FLAMBEAU_SOAK=1. Other, shorter
+// tests always run on GPUs too.
 func TestMatrix(t *testing.T) {
 	const steps = 20
 	for kind, l := range lists(t, 2, 4) {

@@ -11,8 +11,8 @@ import (
 type bucket struct {
 	flat   *flat
 	leaves []int // indices of the leaves in this bucket
-	// views[k] is the view of flat that is the gradient of leaf leaves[k]. It is nil if the
-	// gradient is not such a view yet.
+	// views[k] is a view of flat: the gradient of leaf number leaves[k]. It is nil if the gradient
+	// is not a view of flat yet.
 	views []*tensor.Tensor
 	name  string
 }
@@ -205,7 +205,7 @@ type status struct {
 	order []int
 }
 
-// End waits until all ranks have finished their Backward, and exchanges with them whether it
+// End waits until all ranks have finished their Backward. The ranks tell each other whether it
 // succeeded. If Backward failed on some rank, the step becomes void on all ranks. An error that is
 // not one of the library ends the [Run].
 func (n *reduction) End(failed error) {
@@ -268,8 +268,8 @@ func (n *reduction) agree() (lowest int, anywhere []bool) {
 	return lowest, anywhere
 }
 
-// publish makes the averaged gradients visible on this rank, and copies rank lowest's buffers to
-// all ranks.
+// publish makes the averaged gradients visible on this rank, and copies the buffers of the rank
+// with the number lowest to all ranks.
 func (n *reduction) publish(lowest int, anywhere []bool) {
 	r := n.r
 	n.share(lowest)

@@ -320,8 +320,8 @@ func (c *core) absent(sl *slot) error {
 	if r := c.world.returned(c.ofWorld(c.missingFrom(sl))); r >= 0 {
 		return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, returned from its function and never comes to %v", r, c.world.devices[r].Name(), sl.first.what))
 	}
-	// ranks without data (Join) take part only in messages; so if one is missing, the slot is a
-	// message
+	// ranks without data (Join) take part only in messages; so if a missing rank has no data, the
+	// slot is a message
 	for _, r := range c.missingFrom(sl) {
 		if c.joined[r] {
 			return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, has no more data (Join) and does not come to %v", c.members[r], c.devices[r].Name(), sl.first.what))

@@ -168,7 +168,7 @@ func (w *world) fail(rank int, err error) {
 		return
 	}
 	var step *StepError
-	// step.Rank has failed but has not reported it yet, and this rank passes on its failure
+	// the failure is that of step.Rank, which has not reported it yet; this rank passes it on
 	if errors.As(err, &step) {
 		rank, err = step.Rank, step.Err
 	}

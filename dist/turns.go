@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// turns lets the ranks record one graph one after the other. One rank runs until it must wait for
+// turns lets the ranks take turns in recording one graph. One rank runs until it must wait for
 // other ranks. Then the next rank runs. The recorded work thus has the same order in each run of
 // the program.
 type turns struct {
@@ -177,7 +177,7 @@ func (t *turns) fail(rank int, err error) {
 		e.Rank = t.core.members[rank]
 	}
 	var step *StepError
-	// step.Rank has failed but has not reported it yet, and this rank passes on its failure
+	// the failure is that of step.Rank, which has not reported it yet; this rank passes it on
 	if errors.As(err, &step) {
 		e.Rank, e.Err = step.Rank, step.Err
 	}

@@ -186,8 +186,8 @@ func TestVoidEnds(t *testing.T) {
 	}
 }
 
-// TestVoidCollective runs a sum over ranks that cannot allocate any memory. The failure must make
-// the step void. If the program does not catch the error, the run must end.
+// TestVoidCollective runs a sum over ranks while rank 1 cannot allocate any memory. The failure
+// must make the step void. If the program does not catch the error, the run must end.
 func TestVoidCollective(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:2,mem=1MiB,segment=1KiB")
 	if err != nil {

@@ -29,7 +29,7 @@ func fails(t *testing.T, name string, kind error, what string, f func(g *Group))
 }
 
 // unshardable is an optimizer that does not implement optim.Sharder. An optimizer of another
-// package may also lack these methods.
+// package may also lack the methods of that interface.
 type unshardable struct{ optim.Optimizer }
 
 func TestZeROErrors(t *testing.T) {

@@ -28,8 +28,8 @@ import (
 // An Op is a primitive operation of the expression language.
 type Op uint8
 
-// The primitives. Their operands are a, b and c. Imm is the field of the instruction, and T is its
-// type. Integer arithmetic wraps.
+// The primitives. Their operands are a, b and c. Imm is the field Imm of the instruction ([Instr]),
+// and T is the type of its result. Integer arithmetic wraps.
 const (
 	OpInvalid Op = iota
 	OpX          // element of the operand with number Imm

@@ -163,8 +163,8 @@ func TestFMA32IsCorrectlyRounded(t *testing.T) {
 			check(a, b, float32(-p))
 		}
 	}
-	// Each product lies halfway between two float32 numbers. Each addend is so small that the sum
-	// does not fit in float64.
+	// Each product lies halfway between two float32 numbers. Each addend is so small that the exact
+	// sum needs more bits than a float64 has.
 	for k := range 4096 {
 		a := float32(1 + 0x1p-12)
 		b := a + float32(k)*0x1p-11

@@ -204,7 +204,8 @@ func unify(a, b dtype.Type) dtype.Type {
 	return dtype.Promote(a, b).Compute()
 }
 
-// infer returns the type of e's value. It is Invalid if e takes the type of the other operand.
+// infer returns the type of e's value. It is Invalid if e has no type of its own, like an untyped
+// constant. Such an e takes the type of the other operand.
 func (l *lowerer) infer(e *Expr) dtype.Type {
 	if t, ok := l.types[e]; ok {
 		return t
@@ -386,8 +387,8 @@ func (l *lowerer) emitNew(e *Expr, t dtype.Type) int32 {
 	return l.emitArith(e, t)
 }
 
-// emitCvt emits a conversion to type t. Narrow integers are computed in int32, so more instructions
-// wrap the value.
+// emitCvt emits a conversion to type t. Integers narrower than 32 bits are computed in int32, so
+// emitCvt adds instructions that wrap the value.
 func (l *lowerer) emitCvt(e *Expr, t dtype.Type) int32 {
 	if e.typ.IsHalf() {
 		fail("%v is a storage type: values are rounded to it when they are stored", e.typ)

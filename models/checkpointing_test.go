@@ -89,8 +89,8 @@ func TestCheckpointing(t *testing.T) {
 			nn.SetCheckpointing(c.m, true)
 			less, most := peak(), plain/3
 			switch name {
-			// Even without checkpointing, an MLP saves little: only the activation's result of each
-			// layer.
+			// Even without checkpointing, an MLP keeps little for its gradients: the result of each
+			// layer's activation.
 			case "mlp":
 				most = plain / 2
 			case "resnet": // half of its memory belongs to the layers before the blocks

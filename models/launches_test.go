@@ -47,9 +47,9 @@ func TestGPTBlockLaunches(t *testing.T) {
 	}
 }
 
-// The graph of a step has the same kernels as the step, except those for random numbers and for the
-// optimizer. In the graph, these kernels read from the device's memory the values that change from
-// step to step.
+// The graph of a step has the same kernels as the step, with two exceptions. In the graph, the
+// kernels for random numbers and for the optimizer read from the device's memory the values that
+// change from step to step.
 func TestCapturedLaunches(t *testing.T) {
 	mlp := peakCases[0].make
 	for name, make := range map[string]func(in nn.Option) (any, lossStep){"gpt2 of 2 blocks": gptLayers(2), "mlp": mlp} {

@@ -98,7 +98,7 @@ func (l *launchList) Kernel(e device.KernelEvent) {
 	var ops []string
 	for _, s := range l.spans {
 		n.layer = s.layer
-		// A span of tensor.launch has the same name as its op, which must not be repeated.
+		// A span of tensor.launch has the same name as its op. List the name only once.
 		if s.kind != device.SpanModule && (len(ops) == 0 || ops[len(ops)-1] != s.name) {
 			ops = append(ops, s.name)
 		}

@@ -9,8 +9,8 @@ import (
 // ResNetConfig is the configuration of a [ResNet].
 type ResNetConfig struct {
 	Blocks [4]int // number of blocks in each stage
-	// Bottleneck means that blocks have three convolutions, and four times as many channels in
-	// their results.
+	// Bottleneck gives each block three convolutions instead of two. The result of a block then has
+	// four times as many channels.
 	Bottleneck bool
 	Classes    int // number of classes; 0 means 1000
 	Channels   int // channels of the images; 0 means 3

@@ -18,8 +18,8 @@ import (
 type AdaptiveLogSoftmaxWithLoss struct {
 	Base
 	Head *Linear // scores the classes below the first cutoff, and each cluster
-	// Tail has one Sequential for each cluster. It reduces the features, then scores the cluster's
-	// classes.
+	// Tail has one Sequential for each cluster. Each Sequential reduces the features, and then
+	// scores the classes of its cluster.
 	Tail []*Sequential
 
 	Cutoffs []int // the first class of each cluster, then the number of classes

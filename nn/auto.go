@@ -27,10 +27,9 @@ func DeviceOf(m any) device.Device {
 	return first.Tensor.Device()
 }
 
-// Follow returns x on the device of a model, which is the result of [DeviceOf]. It returns x itself
-// if x is nil or already there, and a copy otherwise. A copy to a GPU is queued after the earlier
-// work of x's scope on that GPU, and Follow does not wait for it. Gradients flow back to the device
-// of x.
+// Follow returns x on the device of a model, as [DeviceOf] finds it. It returns x itself if x is
+// nil or already there, and a copy otherwise. A copy to a GPU is queued after the earlier work of
+// x's scope on that GPU, and Follow does not wait for it. Gradients flow back to the device of x.
 //
 //	y := model.Forward(nn.Follow(model, x))
 func Follow(m any, x *tensor.Tensor) *tensor.Tensor { return FollowAll(m, x)[0] }

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The methods Autocast give the functions of this package their autocast classes.
+// The method Autocast of a function in this package returns the function's autocast class.
 
 func (*recurrence) Autocast() tensor.AutocastClass          { return tensor.AutocastLow }
 func (*multiMarginFunc) Autocast() tensor.AutocastClass     { return tensor.AutocastHigh }

@@ -78,8 +78,8 @@ type RNNCell struct {
 	Relu bool // use relu instead of tanh
 }
 
-// NewRNNCell returns a cell with the given numbers of input and state features. It has the
-// parameters of [NewRNN].
+// NewRNNCell returns a cell with the given numbers of input and state features. Its parameters are
+// initialised like those of [NewRNN].
 func NewRNNCell(in, hidden int, opts ...Option) *RNNCell {
 	return &RNNCell{RecurrentWeights: cellWeights(tanhCell, "RNNCell", in, hidden, opts)}
 }
@@ -101,8 +101,8 @@ type GRUCell struct {
 	RecurrentWeights
 }
 
-// NewGRUCell returns a cell with the given numbers of input and state features. It has the
-// parameters of [NewGRU].
+// NewGRUCell returns a cell with the given numbers of input and state features. Its parameters are
+// initialised like those of [NewGRU].
 func NewGRUCell(in, hidden int, opts ...Option) *GRUCell {
 	return &GRUCell{RecurrentWeights: cellWeights(gruCell, "GRUCell", in, hidden, opts)}
 }
@@ -120,8 +120,8 @@ type LSTMCell struct {
 	RecurrentWeights
 }
 
-// NewLSTMCell returns a cell with the given numbers of input and state features. It has the
-// parameters of [NewLSTM].
+// NewLSTMCell returns a cell with the given numbers of input and state features. Its parameters are
+// initialised like those of [NewLSTM].
 func NewLSTMCell(in, hidden int, opts ...Option) *LSTMCell {
 	return &LSTMCell{RecurrentWeights: cellWeights(lstmCell, "LSTMCell", in, hidden, opts)}
 }

@@ -19,7 +19,8 @@ type ChannelNorm struct {
 	Bias        *tensor.Tensor `nn:"bias"`                // [channels]
 	RunningMean *tensor.Tensor `nn:"running_mean,buffer"` // [channels]
 	RunningVar  *tensor.Tensor `nn:"running_var,buffer"`  // [channels]
-	// NumBatchesTracked is int64, a scalar.
+	// NumBatchesTracked counts the training batches of a batch normalisation. It is an int64
+	// scalar.
 	NumBatchesTracked *tensor.Tensor `nn:"num_batches_tracked,buffer,optional"`
 	// Momentum is the weight of the newest batch in the running statistics. It is 0.1 by default
 	// and may be [CumulativeAverage].

@@ -88,7 +88,8 @@ func firstNames(names []string) string {
 // visits other fields that hold layers, so that no copy uses a layer of the original.
 type copier struct {
 	tensors map[*tensor.Tensor]*tensor.Tensor // maps a tensor of the model to the copy's tensor
-	// other copies a tensor that is not in tensors. If it is nil, the copy shares that tensor.
+	// other copies a tensor that the map tensors lacks. If other is nil, the copy of the model
+	// shares that tensor.
 	other    func(t *tensor.Tensor) *tensor.Tensor
 	copies   map[place]reflect.Value // maps a pointer in the original to its copy
 	original map[*tensor.Tensor]bool // the tensors of the model

@@ -160,8 +160,8 @@ func classMean(op string, loss, target, weight *tensor.Tensor, ignore int, r []R
 // default.
 type LinearCrossEntropyOptions struct {
 	tensor.CrossEntropyOptions
-	// Rows is the number of rows whose logits are in memory at the same time. 0 stands for as many
-	// rows as have 2²⁴ logits together, but for at least 64 rows.
+	// Rows is the number of rows whose logits are in memory at the same time. With 0, it is the
+	// number of rows that have 2²⁴ logits together, but at least 64.
 	Rows int
 }
 

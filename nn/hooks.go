@@ -19,10 +19,11 @@ import (
 //	}
 //
 // Register hooks on a layer that is used by pointer (&nn.ReLU{}, not nn.ReLU{}), while no other
-// goroutine runs the layer. A hook that returns a tensor replaces its argument by that tensor. A
-// hook that returns nil replaces nothing. Hooks of one kind run in the order of registration. Each
-// hook receives the tensor that the previous hook returned, or the unchanged tensor if that hook
-// returned nil. The function that a registration returns removes the hook.
+// goroutine runs the layer. If a hook returns a tensor, this tensor replaces the input, result or
+// gradient that the hook is registered for. If it returns nil, nothing is replaced. Hooks of one
+// kind run in the order of registration. Each hook receives the tensor that the previous hook
+// returned, or the unchanged tensor if that hook returned nil. The function that a registration
+// returns removes the hook.
 //
 // A tensor that a hook receives belongs to the call of the layer. If an outer layer made that call,
 // the tensor may be freed when the outer layer returns. s.From(y.Detach()) keeps it in scope s.

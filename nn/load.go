@@ -217,7 +217,7 @@ func (o *loadOptions) fill(p, y *tensor.Tensor, shared map[tensor.Storage]bool) 
 	p.SetData(x)
 }
 
-// An address identifies the elements of a storage that a tensor refers to, and their order.
+// An address says which elements of a storage a tensor has, and in which order.
 type address struct {
 	storage tensor.Storage
 	offset  int

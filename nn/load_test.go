@@ -177,8 +177,8 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// guesser is a model for masked words like BERT. Its table of embeddings is also the weight of its
-// last layer.
+// guesser is a model that, like BERT, guesses masked words. Its table of embeddings is also the
+// weight of its last layer.
 type guesser struct {
 	nn.Base
 	Words *nn.Embedding  `nn:"words"`

@@ -220,7 +220,8 @@ func weighted(loss, weight *tensor.Tensor) *tensor.Tensor {
 // expressions of their gradients, the operand after these is the gradient of the result.
 var (
 	x0, x1 = expr.X(0), expr.X(1)
-	// g2 and g3 are the gradient of the result for losses with two and with three operands.
+	// g2 and g3 are the gradient of the result: g2 for losses with two operands, g3 for losses with
+	// three.
 	g2, g3     = expr.X(2), expr.X(3)
 	p0         = expr.Param(0)
 	zero, unit = expr.C(0), expr.C(1)

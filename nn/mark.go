@@ -38,10 +38,10 @@ func (b *Base) marked() *mark {
 var marking sync.Mutex
 
 // markAt marks the layer v, which was found at path. Searches may find a layer at different paths,
-// because a search may begin at a part of a model. The layer keeps the path with the most
-// elements. Among equally long paths it keeps the latest. If several is true, a single search may
-// find a layer at several paths. A layer that has a path then keeps it. A copy of a marked layer's
-// struct counts as unmarked.
+// because a search may begin at a part of a model. The layer keeps the path with the most elements.
+// Among equally long paths it keeps the latest. If several is true, a single search may find a
+// layer at several paths. In this case a layer keeps the path that it has. A copy of a marked
+// layer's struct counts as unmarked.
 func markAt(path string, v reflect.Value, several bool) {
 	b := promoted(v)
 	if b == nil {

@@ -103,8 +103,8 @@ func layersThatKeep(in nn.Option) map[string]struct {
 	return all
 }
 
-// Forward leaves in memory only the tensors that the layer's gradient needs, whatever the scope
-// of the call. The device has as many bytes in use as after a call in a separate scope.
+// Forward leaves in memory only its results and the tensors that the layer's gradient needs. So the
+// device has no more bytes in use than after a call in a separate scope, which is then closed.
 func TestLayersFreeWhatTheyMake(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=1GiB")
 	if err != nil {

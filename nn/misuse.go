@@ -89,7 +89,8 @@ func features(op string, x, weight *tensor.Tensor, quantised bool) {
 		}
 		hinted(op, tensor.ErrShape, fmt.Sprintf("the input has %d features in its last dimension, the layer was made for %d", n, want), hint, x, weight)
 	}
-	// If only the weight lacks memory, the matrix product raises an error that mentions SkipInit.
+	// If only the weight lacks memory, raise no error here: the error of the matrix product
+	// mentions SkipInit.
 	if x.Device() != weight.Device() && x.Device().Info().Meta == weight.Device().Info().Meta {
 		hinted(op, tensor.ErrDevice, fmt.Sprintf("the input is on %s and the layer on %s", x.Device().Name(), weight.Device().Name()),
 			"x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model", x, weight)

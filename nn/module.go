@@ -121,7 +121,8 @@ func planOf(t reflect.Type) *fieldPlan {
 	p := &fieldPlan{byValue: t.Implements(reflect.TypeFor[Module]()), lazy: reflect.PointerTo(t).Implements(reflect.TypeFor[lazyLayer]()), names: t.Implements(namerType)}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		// An embedded namer names its own parameters when it is visited.
+		// If t embeds a namer, t has its method too. But only the visit of the embedded struct
+		// calls the method, so that no parameter is visited twice.
 		p.names = p.names && !(f.Anonymous && f.Type.Implements(namerType))
 		tag, tagged := f.Tag.Lookup("nn")
 		name, rest, _ := strings.Cut(tag, ",")

@@ -23,7 +23,7 @@ func Shares(m any) (field string) {
 	return field
 }
 
-// sharedField is Shares for one struct v of a layer that belongs to package pkg.
+// sharedField does what Shares does, for one struct v of a layer that belongs to package pkg.
 func sharedField(path string, v reflect.Value, pkg string) string {
 	for i := range v.NumField() {
 		f, d := v.Field(i), v.Type().Field(i)

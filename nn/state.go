@@ -135,8 +135,8 @@ func surplus(longer, shorter []string) string {
 
 // Cast converts the floating point parameters, buffers and gradients of a model to type t, in
 // place, and returns the model. The *Tensor values remain the same, so existing optimizers remain
-// valid. The state of optimizers keeps its type. Integers, such as NumBatchesTracked, are not
-// converted. Nor are the scales of layers that [QuantizeDynamic] has changed.
+// valid. The state of optimizers keeps its type. Cast converts neither integers, such
+// as NumBatchesTracked, nor the scales of layers that [QuantizeDynamic] has changed.
 func Cast[M any](m M, t dtype.Type) M {
 	if !t.IsFloat() {
 		panic(wrong("", fmt.Sprintf("a model can be cast to floating point types only, not to %v", t)))

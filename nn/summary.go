@@ -223,8 +223,8 @@ func keepBuffers(c *tensor.Scope, m any) (restore func()) {
 	}
 }
 
-// callForward calls m.Forward with the tensors of the list in. It returns those results that are
-// tensors.
+// callForward calls m.Forward, and passes the elements of in as its arguments. It returns those
+// results that are tensors.
 func callForward(m any, in []*tensor.Tensor) (out []*tensor.Tensor) {
 	f := reflect.ValueOf(m).MethodByName("Forward")
 	if !f.IsValid() {

@@ -104,8 +104,8 @@ Memory      744 B of parameters, 44 B of buffers, 768 B of inputs, 7.2 KiB of ou
 		if _, byValue := m.Features.Layers[2].(nn.ReLU); !byValue || !m.Training() || !reflect.DeepEqual(m.Twice.Base, base) {
 			t.Error("an error leaves something behind")
 		}
-		// The scope of the model may be younger than that of the inputs. Summary may have no
-		// inputs, and the model may be a list.
+		// The scope of the model may be younger than that of the inputs. Summary may be called
+		// without inputs, and the model may be a list.
 		s.Do(func(c *tensor.Scope) {
 			if o := nn.Summary(nn.NewLinear(2, 3, nn.In(c), nn.Typed(dtype.F64)), s.Typed(dtype.F64).Ones(1, 2)); o.ParameterBytes != 9*8 || o.Layers[0].Output[0].String() != "[1, 3]" {
 				t.Error(o)

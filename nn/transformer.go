@@ -66,8 +66,8 @@ func runInChild(s *tensor.Scope, f func(c *tensor.Scope) *tensor.Tensor) (y *ten
 }
 
 // residual returns x + drop(f(norm(x))) with NormFirst, and norm(x + drop(f(x))) without it. The
-// result is in x's scope. In f only one linear layer may read the operand, because under autocast
-// the norm's result has 16 bits.
+// result is in x's scope. With NormFirst, f gets the result of norm.ForwardLow, so only one linear
+// layer may read it.
 func (o TransformerOptions) residual(x *tensor.Tensor, norm *LayerNorm, drop *Dropout, f func(x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 	return runInChild(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		x := x.In(c)

@@ -2,8 +2,8 @@ package nn
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// This file has the methods of pools that also return the positions of the maxima, torch's
-// return_indices=True, and the layers that undo pooling.
+// This file has the methods of pools that also return the positions of the maxima (torch's
+// return_indices=True). It also has the layers that undo pooling.
 
 // ForwardIndices does the same as Forward, and also returns the positions of the maxima, as int64,
 // for [MaxUnpool1d].

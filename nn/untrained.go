@@ -91,8 +91,8 @@ func carries(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// ofTheLibrary reports whether a struct type belongs to this library and is no layer, such as an
-// optimizer. The library itself takes care of the tensors in such structs.
+// ofTheLibrary reports whether a struct type belongs to a package of this library that holds no
+// layers, such as package optim. The library itself takes care of the tensors in such structs.
 func ofTheLibrary(t reflect.Type) bool {
 	rest, in := strings.CutPrefix(t.PkgPath(), callsite.Module+"/")
 	if !in || callsite.Outside(t.PkgPath()+".", "") || strings.HasSuffix(rest, "_test") {
@@ -124,7 +124,8 @@ func (w *visitor) fullPath(path string) string {
 	return path
 }
 
-// descend searches v. Step s leads to v from the value that is being searched.
+// descend searches v: a field, an element or a map value of the value searched so far. Step s leads
+// from that value to v.
 func (w *visitor) descend(path string, s step, v reflect.Value) {
 	w.steps = append(w.steps, s)
 	w.search(path, v)

@@ -62,8 +62,8 @@ func TestLayersInLists(t *testing.T) {
 	}
 }
 
-// A layer may free a tensor when it returns. A hook can keep it by s.From(y.Detach()), as the doc
-// comment of Base says.
+// A layer may free a tensor when it returns. A hook can keep the tensor by s.From(y.Detach()), as
+// the doc comment of Base says.
 func TestHooksKeepWhatDies(t *testing.T) {
 	m := nn.NewTransformerEncoderLayer(4, 2, nn.TransformerOptions{FeedForward: 8})
 	tensor.Do(func(s *tensor.Scope) {

@@ -62,8 +62,8 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	if _, err := io.ReadFull(r, head[8:8+wide]); err != nil {
 		return bad(8, "the file ends in its header")
 	}
-	// The length of the header's text is at head[8:]. Version 1 stores it in two bytes, and the
-	// next two bytes of head are zero.
+	// The length of the header's text is at head[8:]. Version 1 stores it in two bytes instead of
+	// four. The next two bytes of head are then zero.
 	n := int64(binary.LittleEndian.Uint32(head[8:]))
 	at := int64(8 + wide)
 	if n > maxHeader || n > size-at {

@@ -332,8 +332,8 @@ func (h *header) stored() []int {
 	return d
 }
 
-// place returns x, which has the elements in stored order, with the array's shape. The result is x
-// or a view of x.
+// place gives x the array's shape. The elements of x are in stored order. The result is x or a view
+// of x.
 func (h *header) place(x *tensor.Tensor) *tensor.Tensor {
 	if !h.fortran || len(h.dims) < 2 {
 		return x

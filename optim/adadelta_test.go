@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Rho above 1 could make the mean of squares negative, and its square root NaN. As in PyTorch it
-// is an error, even if SetOption sets it later.
+// A Rho above 1 could make the mean of squares negative, and its square root NaN. So this Rho is an
+// error, as in PyTorch. The same holds if SetOption sets it later.
 func TestAdadeltaRho(t *testing.T) {
 	w := []*tensor.Tensor{tensor.Ones(2).RequiresGrad()}
 	func() {

@@ -17,8 +17,8 @@ type AdamConfig struct {
 	// WeightDecay is λ. Adam adds the L2 penalty λ·p to the gradient. AdamW decays the parameter
 	// itself: p ← p·(1 - lr·λ).
 	WeightDecay float64
-	// AMSGrad divides by the largest v so far instead of v (S. Reddi et al., "On the Convergence of
-	// Adam and Beyond").
+	// AMSGrad replaces v in Adam's rule by the largest v so far (S. Reddi et al., "On the
+	// Convergence of Adam and Beyond").
 	AMSGrad  bool
 	Maximize bool // maximise the function instead of minimising it
 

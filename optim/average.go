@@ -230,7 +230,8 @@ func (a *Averaged) With(f func()) {
 	f()
 }
 
-// place allocates a buffer as large as the largest tensor, for each pairing that has none.
+// place allocates a buffer for each pairing that has none. It is as large as the pairing's largest
+// tensor.
 func (a *Averaged) place(over map[pairing]*tensor.Tensor) {
 	sizes := map[pairing]int{}
 	for _, e := range a.list {
@@ -405,8 +406,8 @@ func UpdateBN(model any, pass func() error) error {
 		for i, n := range norms {
 			n.Momentum = momenta[i]
 		}
-		// In modes, inner layers come first. Outer layers are restored first, because this also
-		// changes the layers inside of them.
+		// In modes, inner layers come first. Restore them last, because restoring an outer layer
+		// also changes the layers inside it.
 		for _, m := range slices.Backward(modes) {
 			if m.training {
 				nn.Train(m.l)

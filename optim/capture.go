@@ -320,9 +320,9 @@ func (m *multi[C, P]) checkSteps(r *recorded, params []*tensor.Tensor, unless bo
 	r.params, r.unless = params, unless
 }
 
-// stateAt returns the state of parameter k before this step of the replay that is being queued. If
-// the device may skip steps, it returns the state before the replay, because the rows of scalars
-// cover later steps.
+// stateAt returns the state of parameter k before the step of l, in the replay that is being
+// queued. If the device may skip steps, it returns the state before the replay, because the rows of
+// scalars cover later steps.
 func (l *replayed) stateAt(k int, unless bool) *state {
 	st, at := l.changes[k].st, l.places[k]
 	if at.earlier == 0 || unless {
@@ -341,8 +341,8 @@ func (st *state) alike(o *state) bool {
 	return st.step == o.step && st.unused == o.unused && slices.Equal(st.scalars, o.scalars)
 }
 
-// sameScalars reports whether the scalars in the next steps of a replay are the same for two states
-// that are not alike. This is so if the scalars of the rule do not depend on the step count.
+// sameScalars reports whether two states that are not alike have the same scalars in the next steps
+// of a replay. They do if the scalars of the rule do not depend on the step count.
 func (m *multi[C, P]) sameScalars(l *replayed, a, b *state) bool {
 	cfg := (*C)(l.group.config.(P))
 	for row := range mostAhead + l.places[0].earlier + 1 {

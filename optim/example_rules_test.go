@@ -70,8 +70,8 @@ func ExampleNewAdamax() {
 	// tensor([0.7155, 0.7155])
 }
 
-// In averaged gradient descent the result is the average over the steps, which is the state "ax".
-// Here averaging begins after the second step.
+// The result of averaged gradient descent is the average of the parameters over the steps. It is
+// the state "ax". Here averaging begins after the second step.
 func ExampleNewASGD() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewASGD(p, optim.ASGDConfig{LR: 0.04, T0: 2}) })
 	fmt.Println(w)
@@ -102,7 +102,8 @@ func ExampleNewAdafactor() {
 	opt.Step()
 	state := opt.StateDict()["state"].(map[int64]any)[0].(map[string]any)
 	fmt.Println(state["row_var"].(*tensor.Tensor).Shape(), state["col_var"].(*tensor.Tensor).Shape())
-	// The weights are 0, so the length of the step is relative to the lower bound Eps2.
+	// The step is proportional to the weights' root mean square, or to Eps2 if that is greater.
+	// Here all weights are 0.
 	fmt.Printf("%.5f\n", w.Detach().Floats()[0])
 	// Output:
 	// [3, 1] [1, 4]

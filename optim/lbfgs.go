@@ -12,8 +12,8 @@ import (
 // LBFGSConfig configures LBFGS. Zero values of MaxIter, MaxEval, ToleranceGrad, ToleranceChange and
 // History mean torch's defaults, 20, 5/4 of MaxIter, 1e-7, 1e-9 and 100.
 type LBFGSConfig struct {
-	// LR is the length of a step, or of the first step of a line search. It is 1 in torch, and
-	// required: there is no default.
+	// LR is the length of a step, or of the first step of a line search. There is no default, so LR
+	// must be set; torch's default is 1.
 	LR            float64
 	MaxIter       int     // largest number of iterations in a Step
 	MaxEval       int     // largest number of evaluations of the function in a Step

@@ -14,7 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// valley is the function of the golden file, with its parameters: a vector and a strided matrix.
+// valley is the function for which the golden file records PyTorch's steps. It has two parameters:
+// a vector and a strided matrix.
 type valley struct {
 	x, c *tensor.Tensor
 	sign float64
@@ -45,8 +46,8 @@ func (v *valley) value() (f float64) {
 
 func (v *valley) flat() []float64 { return append(v.x.Detach().Floats(), v.c.Detach().Floats()...) }
 
-// LBFGS follows PyTorch with steps of fixed length and with a line search, when it minimises and
-// when it maximises. It also continues from PyTorch's state.
+// LBFGS takes the same steps as PyTorch: with a fixed length, with a line search, and when it
+// maximises with a line search. Its state equals PyTorch's, and both states can be loaded.
 func TestLBFGSEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/lbfgs.safetensors.gz")
 	if err != nil {

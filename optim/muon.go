@@ -185,7 +185,8 @@ func (t *matrixStep) rates(lr float64) []float64 {
 func (t *matrixStep) momenta() []float64 { return []float64{1 - t.c.Momentum, t.c.Momentum} }
 
 // muonProgram returns the program of the last launch of a step. Its operands are the matrix, the
-// direction and the new momentum. If unless is true, the old momentum is a fourth operand.
+// direction and the new momentum. With the argument unless, the program can skip the step, and the
+// old momentum is a fourth operand.
 func muonProgram(t dtype.Type, unless bool) *expr.Program {
 	in := []dtype.Type{t, dtype.BF16, t}
 	if unless {
@@ -202,7 +203,7 @@ func muonProgram(t dtype.Type, unless bool) *expr.Program {
 }
 
 // gather allocates the tensors of the steps, and returns the launches that compute their momenta.
-// It calls pack for each launch, with the first step of the launch, to provide the scalars.
+// For each launch it calls pack, which provides the scalars, with the first of the launch's steps.
 func (o *Muon) gather(s *tensor.Scope, steps []*matrixStep, pack func(*launch, *matrixStep)) (list []*launch) {
 	first := map[*launch]*matrixStep{}
 	for _, t := range steps {

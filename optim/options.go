@@ -8,7 +8,7 @@ import (
 )
 
 // A config holds the options of a group except the learning rate. It is a pointer to an exported
-// configuration.
+// type, such as [AdamConfig].
 type config interface {
 	options() []option
 	complete()     // replaces zero values by defaults

@@ -9,7 +9,7 @@ import (
 )
 
 // RpropConfig configures resilient backpropagation. Zero values mean torch's defaults: 0.5 and 1.2
-// for the factors, 1e-6 and 50 for the bounds.
+// for the factors, 1e-6 and 50 for the bounds of a step size.
 type RpropConfig struct {
 	// LR is the initial step size of every element. It is required, there is no default.
 	LR                float64

@@ -38,7 +38,7 @@ type place struct {
 	inner       *span // call of the innermost layer that contains the span
 	outer       *span // for a call of a layer, the call of the layer around it
 	// again is true if the span is inside the gradient of an op, with no call of a layer in
-	// between. A call of a layer at such a place recomputes forward work.
+	// between. If such a span is the call of a layer, the call recomputes forward work.
 	again bool
 }
 
@@ -139,8 +139,8 @@ func (l *list[T]) entries(n int) iter.Seq[*T] {
 	}
 }
 
-// gstate is the recorded work of one goroutine. Usually only that goroutine takes the lock. Others
-// take it at the end of the recording, or to close a span of that goroutine.
+// gstate is the recorded work of one goroutine. Usually only that goroutine takes the lock. Other
+// goroutines take it at the end of the recording, or to close a span of that goroutine.
 type gstate struct {
 	id     uintptr
 	mu     sync.Mutex

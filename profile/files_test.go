@@ -207,7 +207,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestPprof reads a file with go tool pprof. It must print the same values as the tables.
+// TestPprof reads a file with go tool pprof. The tool must print the same values as the tables.
 func TestPprof(t *testing.T) {
 	p := traced(t)
 	path := filepath.Join(t.TempDir(), "prof.pb.gz")

@@ -104,7 +104,8 @@ func rowOf(t *testing.T, a *profile.Averages, key string) profile.Average {
 	return profile.Average{}
 }
 
-// nearTime compares two sums of times. Each time in a sum was truncated to a nanosecond.
+// nearTime reports whether two sums of times are equal up to a microsecond. They may differ a
+// little, because each time in a sum was truncated to a nanosecond.
 func nearTime(a, b time.Duration) bool { return a-b < time.Microsecond && b-a < time.Microsecond }
 
 // TestCPU profiles a step on the CPU. Ops, gradients, layers and scopes must have rows. Self times

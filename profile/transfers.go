@@ -26,7 +26,7 @@ type Transfer struct {
 	Bytes   int
 	Pinned  bool // the host's memory was page-locked
 	Blocked bool // the host waited for the copy to finish
-	// the driver copied data of its own, such as a table that a primitive needs
+	// whether the driver copied data of its own, such as a table that a primitive needs
 	Own bool
 	// host time in the calls, including the wait of a call that blocks
 	Host time.Duration

@@ -54,7 +54,8 @@ func (v Value) CvtRound(t Type, r Rounding) Value {
 		return v.cvtFloat(F32, NearestEven).CvtRound(to, r)
 	case from.IsFloat() && to.IsInt():
 		if to.Bits() == 8 {
-			// The instruction cvt puts an 8-bit result into the low byte of a wider register.
+			// The instruction cvt would put an 8-bit result into the low byte of a wider register.
+			// This code converts to 32 bits and clamps instead.
 			lo, hi := Int(0), Int(255)
 			if to.IsSigned() {
 				lo, hi = -128, 127

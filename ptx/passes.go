@@ -67,7 +67,7 @@ func foldAddresses(b *Builder) {
 					c = -c
 				}
 				offset := a.offset + c
-				// range of offsets in machine instructions
+				// the offset in a machine instruction is a signed number of 24 bits
 				if offset < -1<<23 || offset >= 1<<23 {
 					break
 				}

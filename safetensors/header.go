@@ -301,7 +301,7 @@ func (p *parser) info(name string) (*Info, error) {
 		return nil, p.tensor(name, "its data end at %d, before they begin at %d", offsets[1], offsets[0])
 	}
 	i.Type, i.offset, i.Bytes = types[i.DType], offsets[0], offsets[1]-offsets[0]
-	// nonZero is the number of bits with each size of 0 replaced by 1. A size of 0 would hide an
+	// nonZero is the number of bits if each size of 0 counts as 1. A size of 0 would hide an
 	// overflow of the other sizes.
 	elements, nonZero := uint64(1), uint64(8)
 	for _, d := range dims {

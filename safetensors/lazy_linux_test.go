@@ -123,8 +123,8 @@ func TestOpenIsLazy(t *testing.T) {
 	if !soak {
 		return
 	}
-	// The first access to a new mapping is compared with the command cat. Both read from the page
-	// cache, alternately. The best of five measurements counts.
+	// The test compares the time of the first access to a new mapping with that of the command cat.
+	// Both read from the page cache, alternately. The best of five measurements counts.
 	fastest, cat := time.Hour, time.Hour
 	for range 5 {
 		start := time.Now()

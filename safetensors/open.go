@@ -41,8 +41,8 @@ type shard struct {
 	live map[string]int
 }
 
-// Open opens a safetensors file, or all files of a sharded model. For a sharded model, path is that
-// of the index, which ends in .json, such as model.safetensors.index.json. Open reads and checks
+// Open opens a safetensors file, or all files of a sharded model. For a sharded model, path names
+// the index. Its name ends in .json, such as model.safetensors.index.json. Open reads and checks
 // the headers. Tensors are read when they are accessed.
 //
 // Files are mapped into memory, copy on write. A CPU tensor uses the bytes of the file directly.

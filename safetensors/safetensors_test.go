@@ -57,7 +57,7 @@ func file(header string, body int) []byte {
 	return append(append(b, header...), make([]byte, body)...)
 }
 
-// damaged maps parts of the expected errors to invalid files.
+// damaged maps a part of each expected error to the invalid file that causes the error.
 var damaged = map[string][]byte{
 	"too short":                            {1, 2, 3},
 	"the header claims":                    binary.LittleEndian.AppendUint64(nil, 1<<62),

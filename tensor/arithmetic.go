@@ -84,9 +84,10 @@ func (x *Tensor) Mul(y *Tensor) *Tensor { return mulOp.Apply([]*Tensor{x, y}) }
 //tensor:forms Scalar RScalar InPlace ScalarInPlace
 func (x *Tensor) Div(y *Tensor) *Tensor { return divOp.Apply([]*Tensor{x, y}) }
 
-// scalar applies op with a scalar. As in torch a number of a higher class (bool, integer, floating
-// point) promotes the tensor. A whole number turns bool into int64. A fraction, NaN or an infinity
-// turns bool and integers into float32.
+// scalar applies op with a scalar. As in torch, a number promotes the tensor if the number has a
+// higher class. The classes are bool, integer and floating point, in ascending order. A whole
+// number turns bool into int64. A fraction, NaN or an infinity turns bool and integers into
+// float32.
 func (x *Tensor) scalar(op *Elementwise, v ...float64) *Tensor {
 	x.use(op.called())
 	if !x.dtype.IsFloat() && op.Result == Promoted {

@@ -14,9 +14,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestAutocastCache uses a parameter twice under autocast. It must be cast once, and again after it
-// has changed. Its gradient must be summed in float32. The cast must be freed with the scope that
-// set autocast.
+// TestAutocastCache uses a parameter twice under autocast. The parameter must be cast once, and
+// again after it has changed. Its gradient must be summed in float32. The cast must be freed with
+// the scope that set autocast.
 func TestAutocastCache(t *testing.T) {
 	Do(func(o *Scope) {
 		w := o.Ones(4, 4).RequiresGrad()

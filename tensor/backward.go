@@ -177,7 +177,8 @@ func (e *engine) results() []*Tensor {
 	}
 	if e.o.into != nil {
 		for i, g := range e.inputGrads {
-			// an input that is a result has retained its gradient already
+			// an input that is a result already has its gradient, because RetainGrad was called for
+			// it
 			if g != nil && e.inputEdges[i].leaf != nil {
 				e.addToLeaf(e.tasks[e.inputEdges[i]], g)
 			}

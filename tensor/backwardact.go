@@ -16,8 +16,8 @@ import (
 func (t *task) soleSender() bool { return t.wanted() && t.senders == 1 && t.input == 0 }
 
 // activation returns the task of the activation whose result is operand i, possibly reshaped. It
-// returns nil if there is no such activation, or if another VJP sends the activation a gradient. It
-// also returns nil if a hook or the caller wants to see this gradient.
+// returns nil if there is no such activation, or if another VJP also sends the activation a
+// gradient. It also returns nil if a hook or the caller wants to see the gradient of the result.
 func (c *Context) activation(i int) *task {
 	e := c.run
 	if e == nil || e.o.create || e.checks != 0 || !c.scope.modes.noGrad || !c.Wants(i) {
@@ -79,8 +79,8 @@ func (c *Context) activated(i int, g, w *Tensor) *Tensor {
 }
 
 // gradProgram returns the program that a matrix product applies to compute the gradient of e. n is
-// the node that applied e. The program has two operands: g and the one value that n saved. It is
-// nil if the gradient needs more than one value.
+// the node that applied e. The program has two operands: g and the one value that n saved.
+// gradProgram returns nil if the gradient needs more than one value.
 func (e *Elementwise) gradProgram(n *node) *expr.Program {
 	p := e.gradParts()[0].gFirst
 	if p == nil || len(n.saved) != 1 || n.saved[0].dtype != n.dtype {

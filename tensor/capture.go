@@ -387,8 +387,9 @@ func (g *Graph) unfinished(op string) error {
 	return newError(op, ErrCapture, nil, "the capture has failed: there is no graph").hint("see the error of Capture")
 }
 
-// Scope returns the graph's scope, which f received. The scope closes with the graph. For a nil
-// Graph, which [Capturing] returns for work that is not captured, Scope returns the root scope.
+// Scope returns the graph's scope, which [Capture] passed to its function f. The scope closes with
+// the graph. For a nil Graph, which [Capturing] returns for work that is not captured, Scope
+// returns the root scope.
 func (g *Graph) Scope() *Scope {
 	if g == nil {
 		return root

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// seeded reports whether opts make a generator for the scope. Such an option makes a new generator
-// each time it is applied.
+// seeded reports whether one of the options makes a generator for the scope. Such an option makes a
+// new generator each time it is applied.
 func seeded(opts []Option) bool {
 	var a, b modes
 	for _, o := range opts {

@@ -51,9 +51,9 @@ func (f crossEntropyFunc) lean(c *Context, in []*Tensor) *Tensor {
 // unrounded reports whether the losses have the type in which the kernel computes them.
 func (f crossEntropyFunc) unrounded(x *Tensor) bool { return f.wide || x.dtype.Compute() == x.dtype }
 
-// kernel returns the device's kernel, or nil if there is none. The results have no memory yet. The
-// kernel computes the mean from losses that it does not round. So it may compute the mean only if
-// the losses themselves would not be rounded either.
+// kernel returns an op for the device's kernel, or nil if there is no kernel. The op's results have
+// no memory yet. The kernel computes the mean from losses that it does not round. So it may compute
+// the mean only if the losses themselves would not be rounded either.
 func (f crossEntropyFunc) kernel(s *Scope, x, target *Tensor) *device.CrossEntropy {
 	if f.smoothing != 0 {
 		return nil

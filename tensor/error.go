@@ -112,7 +112,7 @@ func Try(f func()) (err error) {
 	return nil
 }
 
-// fail panics with an *Error of this kind, which names the operands and the caller.
+// fail panics with an *Error of the given kind, which names the operands and the caller.
 func fail(op string, kind error, operands []*Tensor, format string, a ...any) {
 	panic(newError(op, kind, operands, fmt.Sprintf(format, a...)))
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A bucket counts the gradients that it waits for, as data parallel training does.
+// A bucket waits for the gradients of its leaves, and counts how many are missing. Data parallel
+// training uses such buckets.
 type bucket struct{ leaves []*tensor.Tensor }
 
 func (b bucket) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {

@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// This example shows the hooks of a capture. Ended tells a function whether there will be a graph.
-// Then calls a function after each replay, which here copies a number to the host without waiting.
-// Exclude makes graphs that share state on the host take turns.
+// This example shows the hooks of a capture. The hook Ended tells a function whether there will be
+// a graph. The hook Then calls a function after each replay. Here that function copies a number to
+// the host without waiting. Exclude makes graphs that share state on the host take turns.
 func ExampleGraph_Then() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -120,8 +120,8 @@ func ExampleTensor_Free() {
 	// true
 }
 
-// The option On sets the device on which the scope creates tensors. A maker sets the device of a
-// single call.
+// The option On sets the device on which the scope creates tensors. A [tensor.Maker], such as s.On
+// returns, sets the device of a single call.
 func ExampleOn() {
 	dev, err := device.Open("cpu") // or "cuda:0", or "auto"
 	if err != nil {

@@ -115,8 +115,9 @@ func orValue(kind error) error {
 	return kind
 }
 
-// TestExprTypes checks the types of expressions. They must follow the rules of the ops in the text:
-// a number raises a tensor's type only to its own class.
+// TestExprTypes checks the types of expressions. The types must follow the rules of the ops in the
+// text: a number raises a tensor's type only if the number has a higher class than the tensor. For
+// example, a float makes an int32 tensor float32, but leaves a float16 tensor float16.
 func TestExprTypes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		vars := tensor.Vars{"n": 2, "v": 2.0, "f": true}

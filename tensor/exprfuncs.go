@@ -35,8 +35,8 @@ var exprWholes = map[string]string{
 	"matmul": "MatMul", "mm": "MatMul", "dot": "Dot",
 }
 
-// These ops are for expressions only. The methods of the same name take run-time scalars. In an
-// expression these numbers are operands.
+// These ops are for expressions only. The methods Clamp and Softplus take run-time scalars. In an
+// expression the bounds of clamp are operands.
 var (
 	exprClampOp = &Elementwise{
 		Name: "clamp", Arity: 3, Expr: limit(x0, x1, x2), Ref: func(x, _ []float64) float64 { return clamp(x[0], x[1], x[2]) },

@@ -168,7 +168,7 @@ func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 		}
 	}
 	common := p.common()
-	// as in torch a number raises the type only to its own class
+	// as in torch, a number changes the type only if its class is higher than the type's class
 	if common == dtype.Invalid || kind > typeClass(common) {
 		common = [...]dtype.Type{boolType, dtype.I64, b.float}[max(kind, typeClassOf(common))]
 	}

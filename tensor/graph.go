@@ -36,7 +36,8 @@ type Context struct {
 	// in VJP: 1+i if the gradient that VJP returns for operand i includes the gradient from
 	// c.pending(i); 0 if no returned gradient includes a pending one
 	took int
-	// in VJP: the activation before operand 0, if VJP has computed the activation's gradient too
+	// in VJP: the task of the activation from which operand 0 comes, if VJP has computed the
+	// activation's gradient too
 	past *task
 }
 
@@ -73,8 +74,8 @@ func (c *Context) Keep(x *Tensor) *Tensor {
 	return x.handleWithGraph(c.scope.parent)
 }
 
-// Saved returns the tensor number i that Forward saved. It panics if the tensor was changed in
-// place since then.
+// Saved returns tensor i of those that Forward saved, counted from 0. It panics if the tensor was
+// changed in place since then.
 func (c *Context) Saved(i int) *Tensor {
 	switch {
 	case c.n == nil:

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// leanCases are ops that one lean function computes, on a matrix of floats and a matrix of indices.
+// leanCases are ops that a single lean function computes (see graphlean.go). Their operands are a
+// matrix of floats and a matrix of indices.
 var leanCases = []struct {
 	name string
 	f    func(x, i *Tensor) *Tensor

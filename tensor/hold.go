@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Hold keeps a tensor's memory for work that another goroutine will queue later, because that
-// goroutine waits for other ranks. Until [Hold.Done] the memory is not reused, even if the tensor
-// is freed. Ops that would disturb the work wait for it on the host. Streams order later ops after
-// the work, as after any op.
+// A Hold keeps a tensor's memory for work that another goroutine will queue later. That goroutine
+// first waits for other ranks. Until [Hold.Done] the memory is not reused, even if the tensor is
+// freed. Ops that would disturb the work wait for it on the host. Streams order later ops after the
+// work, as after any op.
 type Hold struct {
 	st    *storage
 	view  device.View
@@ -59,7 +59,7 @@ func (x *Tensor) Hold(op string, write bool, graph *Graph, owner any, wait func(
 	if graph != nil {
 		graph.touch(op, st, write)
 	}
-	// Host memory needs the events only if it is page-locked, because a GPU then copies from or to
+	// For host memory, events are recorded only if it is page-locked: then a GPU copies from or to
 	// it.
 	if !st.dev.Info().Host || st.pinned() != nil {
 		if st.writer != nil {
@@ -119,8 +119,8 @@ func (h *Hold) On(s device.Stream) (device.View, error) {
 	return h.view, nil
 }
 
-// Done ends the hold. Call it once, when the work is queued, when work of the host is done, or when
-// it is clear that the work will never be done.
+// Done ends the hold. Call it once: when work of a device is queued, or when work of the host is
+// done. Call it also when it is clear that the work will never be done.
 func (h *Hold) Done() {
 	st := h.st
 	st.mu.Lock()

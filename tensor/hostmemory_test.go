@@ -17,7 +17,7 @@ import (
 
 func aligned(n int) []byte {
 	b := make([]byte, n+8)
-	// memory of bytes is always aligned, so it is not copied
+	// single bytes are always aligned, so FromMemory does not copy them
 	x := tensor.FromMemory(dtype.U8, b[:1], nil, 1)
 	defer x.Free()
 	for i := range 8 {

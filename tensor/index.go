@@ -106,9 +106,9 @@ func (p *indexPlan) pairs(s *Scope) *Tensor {
 	return freeView(freeView(freeView(y, flat, places), places, nil), rows, x)
 }
 
-// only returns the index tensor of integers that is the only argument, as in x[rows]. It returns
-// nil if there are other arguments, if the tensor has rank 0, or if the result has too many
-// dimensions.
+// only returns the plan's index tensor of integers if it is the only argument, as in x[rows]. It
+// returns nil if there are other arguments, if the index tensor has rank 0, or if the result has
+// too many dimensions.
 func (p *indexPlan) only() *Tensor {
 	if len(p.parts) != 1 || p.parts[0].dim != 0 || p.parts[0].index == nil || p.parts[0].index.Rank() == 0 || !p.isAll(p.x.layout.Shape) {
 		return nil

@@ -54,12 +54,13 @@ type InterpolateOptions struct {
 	Antialias bool
 }
 
-// Interpolate returns x, [n, channels, …] with one to three spatial dimensions, resized in these
-// dimensions as by torch's F.interpolate. A dimension has size n in the input and size m in the
-// result. Element i of the result has a position in the input. Let s be n/m, or 1/Scale. The
-// position is s·i for Nearest. It is s·(i + ½) - ½ for Linear and Cubic, but at least 0 for
-// Linear. With AlignCorners it is i·(n-1)/(m-1). Cubic uses Keys' kernel with a = -¾ (Keys,
-// "Cubic Convolution Interpolation for Digital Image Processing", 1981), in two dimensions only.
+// Interpolate resizes the spatial dimensions of x, as torch's F.interpolate does. x is [batch,
+// channels, …] with one to three spatial dimensions. Let a spatial dimension have size n in the
+// input and size m in the result. Element i of the result has a position in the input. Let s be
+// n/m, or 1/Scale if Scale is set. The position is s·i for Nearest. It is s·(i + ½) - ½ for Linear
+// and Cubic, but at least 0 for Linear. With AlignCorners it is i·(n-1)/(m-1). Cubic uses Keys'
+// kernel with a = -¾ (Keys, "Cubic Convolution Interpolation for Digital Image Processing", 1981),
+// in two dimensions only.
 //
 // Coordinates and weights are computed in x's own type. For 16-bit floats they are computed in
 // float32, and for Cubic in float64. Elements with a weight of 0 are multiplied too, so an infinite
@@ -185,8 +186,8 @@ const (
 var coordinatePrograms cache[coordinateKey, *expr.Program]
 
 // program returns a program over Param(0), the step, and Param(1), the last index. The coordinate
-// of element i is step·i, or step·(i + ½) - ½ if offset is true. It is rounded once: torch's image
-// kernels fuse the operations too.
+// of element i is step·i, or step·(i + ½) - ½ if offset is true. The coordinate is rounded once,
+// because torch's image kernels fuse the operations too.
 func (a *axisSampler) program(kind coordinateKind, offset bool) *expr.Program {
 	return coordinatePrograms.get(coordinateKey{a.t, offset, kind}, func() *expr.Program {
 		at := expr.Index(dtype.I64).Cvt(a.t)
@@ -223,7 +224,8 @@ func (a *axisSampler) coordinates(like *Tensor, step float64, offset bool) *Tens
 	return y
 }
 
-// step returns the distance in the input between two elements of the result.
+// step returns the distance between the positions, in the input, of two neighbouring elements of
+// the result.
 func (a *axisSampler) step() float64 {
 	switch {
 	case a.align && a.m > 1:

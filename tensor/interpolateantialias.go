@@ -22,8 +22,8 @@ var (
 
 // The method smooth resizes an axis, as the method sample does, but with a filter that is as wide
 // as the area which an element of the result covers (P. Heckbert, Fundamentals of Texture Mapping
-// and Image Warping, 1989). It uses the input elements whose centres lie within the filter, rounded
-// as torch's _upsample_bilinear2d_aa rounds.
+// and Image Warping, 1989). It uses the input elements whose centres lie within the filter. It
+// rounds the limits of the filter as torch's _upsample_bilinear2d_aa does.
 func (a *axisSampler) smooth(x *Tensor, mode InterpolateMode) *Tensor {
 	filter, support := triangleOp, 1.0
 	if mode == InterpolateCubic {

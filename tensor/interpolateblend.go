@@ -46,7 +46,7 @@ func (f blendFunc) half(x *Tensor, k int, sh shape.Dims) device.View {
 }
 
 // places returns the places of the elements that are blended into the result, and their weights.
-// The weights are nil if there is one tap.
+// If taps is 1, the weights are nil.
 func (f blendFunc) places(s *Scope, x *Tensor) (index, weight *Tensor) {
 	once := onesOf(x.Rank()).With(f.axis, f.m)
 	all := once.With(f.axis, f.taps*f.m)

@@ -151,8 +151,8 @@ func (userFunc) Name() string                               { return "user" }
 func (f userFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.forward(c, in) }
 func (f userFunc) VJP(c *Context, g *Tensor) []*Tensor      { return f.vjp(c, g) }
 
-// TestUserFunctionLeavesScopeOpen checks that a scope that a user's op leaves open does not disturb
-// the next op.
+// TestUserFunctionLeavesScopeOpen runs a user's op that leaves a scope open, which is an error. The
+// next op must work as usual.
 //
 //flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestUserFunctionLeavesScopeOpen(t *testing.T) {

@@ -92,9 +92,9 @@ func (matrixExpFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // MatrixExp returns the exponentials Σ xᵏ/k! of the square matrices in the last two dimensions. x
-// must be floating point. The computation is in float64 and rounds once. For 16-bit floats PyTorch
-// returns infinities on the CPU instead. If elements are not finite, the result is NaN. MatrixExp
-// works on the host ([HostOps]).
+// must be floating point. The computation is in float64 and rounds once. For 16-bit floats,
+// MatrixExp thus returns the rounded result where PyTorch returns infinities on the CPU. If
+// elements are not finite, the result is NaN. MatrixExp works on the host ([HostOps]).
 func (x *Tensor) MatrixExp() *Tensor {
 	x.needsFloat("matrix_exp")
 	x.square("matrix_exp")

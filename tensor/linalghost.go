@@ -282,7 +282,7 @@ func guarded[T any](f func(in, out [][]T) string, in, out [][]T) (wrong string) 
 	return f(in, out)
 }
 
-// guarded runs the routine, and returns a panic as a message like the function guarded.
+// guarded runs the routine. It returns a panic as a message, as the function guarded does.
 func (f routine[T]) guarded(in []linalg.Matrix[T], out [][]T) (wrong string) {
 	defer gaveUp(&wrong)
 	return f(onWorkers, in, out)

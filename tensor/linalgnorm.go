@@ -18,13 +18,13 @@ func (x *Tensor) EigValsH() *Tensor {
 	return inFloat64("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0])[:1] })[0]
 }
 
-// MatrixNorm returns the norm of order p of the matrices in the last two dimensions, which are
-// floating point. Order 1 is the greatest sum of absolute values of a column, and order infinity is
-// the greatest such sum of a row. Order 2 is the greatest singular value. For this order x must be
-// float32 or float64, and the op works on the host like [Tensor.SVD]. For the orders -1, -infinity
-// and -2 the smallest value is taken instead of the greatest. If there are no values, the greatest
-// value is 0, and the smallest value is an error. torch's default, the Frobenius norm, is x.Norm(2,
-// -2, -1). The nuclear norm is x.SVDVals().Sum(-1).
+// MatrixNorm returns the norm of order p of the matrices in the last two dimensions of x. The type
+// of x must be floating point. Order 1 is the greatest sum of absolute values of a column, and
+// order infinity is the greatest such sum of a row. Order 2 is the greatest singular value. For
+// this order x must be float32 or float64, and the op works on the host like [Tensor.SVD]. For the
+// orders -1, -infinity and -2 the smallest value is taken instead of the greatest. If there are no
+// values, the greatest value is 0, and the smallest value is an error. torch's default, the
+// Frobenius norm, is x.Norm(2, -2, -1). The nuclear norm is x.SVDVals().Sum(-1).
 //
 // dims may name two other dimensions, of the rows and of the columns. Add [KeepDim] to keep them
 // with size 1.

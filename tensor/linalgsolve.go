@@ -44,8 +44,8 @@ func (f solveFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // rightHand checks the operands of an equation a·x = b, and returns the broadcast batch. b holds
-// matrices, or also vectors if allowVectors is true. isVector reports whether b holds vectors. If
-// square is true, the matrices of a must be square.
+// matrices. If allowVectors is true, it may hold vectors instead, and isVector reports whether it
+// does. If square is true, the matrices of a must be square.
 func rightHand(op string, a, b *Tensor, square, allowVectors bool) (batch shape.Dims, isVector bool) {
 	in := []*Tensor{a, b}
 	youngest(op, in)
@@ -293,9 +293,9 @@ func (x *Tensor) MatrixRank(tolerances ...float64) *Tensor {
 	})
 }
 
-// CholeskySolve returns the X for which A·X = x. l is the lower factor of A that [Tensor.Cholesky]
-// returns, or the upper factor if upper is true. Batches broadcast. CholeskySolve works on the host
-// ([HostOps]).
+// CholeskySolve returns the X for which A·X = x, for a matrix A that is given by its factor l. l is
+// the lower factor that [Tensor.Cholesky] returns for A, or the upper factor if upper is true.
+// Batches broadcast. CholeskySolve works on the host ([HostOps]).
 func (x *Tensor) CholeskySolve(l *Tensor, upper bool) *Tensor {
 	const op = "cholesky_solve"
 	s := youngest(op, []*Tensor{x, l})

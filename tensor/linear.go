@@ -212,9 +212,9 @@ func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // parameters computes the gradients of weight and bias by one op. The bias's gradient is the row
 // sums of gᵀ, the first factor of the weight's gradient. For a weight [in, out] it is the column
-// sums of g, the second factor. parameters returns nil twice if only one of the gradients is wanted
-// or the device has no such op. It also returns nil twice for second derivatives, which need ops
-// that record a graph.
+// sums of g, the second factor. Both results are nil if only one of the gradients is wanted or the
+// device has no such op. Both are nil for second derivatives too, which need ops that record a
+// graph.
 func (f *linearFunc) parameters(c *Context, x, g *Tensor) (dw, db *Tensor) {
 	const op = "linear.grad"
 	if len(c.needs) < 3 || !c.Wants(1) || !c.Wants(2) || !c.scope.modes.noGrad {

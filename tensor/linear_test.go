@@ -57,8 +57,9 @@ func TestLinearOfNothing(t *testing.T) {
 	})
 }
 
-// TestNoAutocastMissed uses NoAutocast without effect. This must be an error, even for ops that
-// read 16-bit operands without a cast.
+// TestNoAutocastMissed opens a scope with NoAutocast, but calls ops on tensors of the scope around
+// it. NoAutocast then has no effect. This must be an error, even for ops that read 16-bit operands
+// without a cast.
 func TestNoAutocastMissed(t *testing.T) {
 	for name, f := range map[string]func(x, w, target *tensor.Tensor){
 		"linear":        func(x, w, _ *tensor.Tensor) { x.Linear(w, nil) },

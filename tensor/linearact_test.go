@@ -21,7 +21,7 @@ var knownActivations = map[string]func(*tensor.Tensor) *tensor.Tensor{
 	"Mish": (*tensor.Tensor).Mish, "Hardsigmoid": (*tensor.Tensor).Hardsigmoid, "Hardswish": (*tensor.Tensor).Hardswish,
 }
 
-// spans lists the names of the spans of one kind that a tracer was given, and counts primitives.
+// spans is a tracer. It lists the names of the spans of one kind, and counts primitives.
 type spans struct {
 	kind  device.SpanKind
 	names []string
@@ -172,9 +172,10 @@ func TestLinearActKeeps(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// TestActivationsGradientAlone checks cases in which something else uses the gradient of an
-// activation's result. Usually this gradient is not computed, because the layers around it fuse
-// their gradients. Here a separate op computes it, and its elements must be the same.
+// TestActivationsGradientAlone checks when the gradient of an activation is fused into the gradient
+// of the layer after it. In some cases a separate op must compute it, for example if something else
+// uses the gradient of the activation's result. All gradients must equal those with CreateGraph,
+// which fuses nothing.
 func TestActivationsGradientAlone(t *testing.T) {
 	type tt = tensor.Tensor
 	type layers struct{ x, w, b, v *tt }

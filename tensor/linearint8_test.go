@@ -71,8 +71,8 @@ func TestLinearInt8(t *testing.T) {
 			if y.Shape() != want.Shape() {
 				t.Fatalf("shape %v, want %v", y.Shape(), want.Shape())
 			}
-			// each product has two rounded factors, with errors of up to 1/254 of a maximum of
-			// about 3
+			// Both factors of a product are rounded. Each has an error of up to 1/254 of the
+			// greatest value in its row, which is about 3.
 			if off := y.Sub(want).Abs().Amax().Item(); off > 1 || off == 0 {
 				t.Errorf("%v: the largest error is %v", dims, off)
 			}

@@ -97,7 +97,8 @@ func multiplyAdd(op string, s *Scope, out, a, b, bias *Tensor) {
 	}
 }
 
-// batchInto sets v to x with rank 3, as an operand without a buffer.
+// batchInto sets the type and the layout of v to those of x, as a batch of matrices. v gets no
+// buffer.
 func (x *Tensor) batchInto(v *device.View) {
 	if v.Type = x.dtype; x.Rank() == 2 {
 		v.Layout = x.layout.Unsqueeze(0)

@@ -18,8 +18,8 @@ const nllName = "nll_loss"
 
 func (nllFunc) Name() string { return nllName }
 
-// asCrossEntropy returns a crossEntropyFunc with f's options. f uses its composition if the device
-// has no kernel.
+// asCrossEntropy returns a crossEntropyFunc with f's options. If the device has no kernel, f
+// computes the loss with the ops of this crossEntropyFunc.
 func (f nllFunc) asCrossEntropy() crossEntropyFunc {
 	return crossEntropyFunc{ignore: f.ignore, wide: f.wide, mean: f.mean}
 }

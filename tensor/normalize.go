@@ -385,7 +385,7 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	plain := normTypes{x: x.dtype, rms: f.rms}.programs()
 	// For batch norm, dx contains two means, which are computed from dw and db. A large norm of
 	// rows with long channels first sums each channel of each instance, and computes all other sums
-	// from these. This is not necessary if the rows suit the device's kernel for dx.
+	// from these first sums. They are not needed if the rows suit the device's kernel for dx.
 	batch := f.kind == normBatch
 	parts := f.kind == normRows && !f.suitsRows(x) && (needW || needB) && x.layout.Shape.At(3) >= longChannel && x.Size() >= largeNorm
 	outer := []int{0, 3}

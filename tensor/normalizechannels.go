@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// The kernels for channels assign each channel to one worker. If there are fewer than fewChannels
-// channels, and they are long, reductions are faster, because they divide a channel among workers.
+// The kernels for channels assign each channel to one worker. For fewer than fewChannels channels
+// that are long, reductions are faster: they divide a channel among workers.
 const fewChannels = 16
 
 func (f *normalizeFunc) suitsChannels(x *Tensor) bool {

@@ -21,7 +21,7 @@ func integral(t dtype.Type) bool { return !t.IsFloat() && t != boolType }
 
 // fitted returns v in the form that elements of type t can hold. It panics if t is an integer type
 // that cannot hold v. As in PyTorch a fraction is cut off. An unsigned type with numbers up to n
-// accepts -n … n, and wraps negative numbers. The error names operands.
+// accepts -n … n, and wraps negative numbers. The error shows the given operands.
 func fitted(op string, t dtype.Type, v float64, operands ...*Tensor) float64 {
 	if !integral(t) {
 		return v

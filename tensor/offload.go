@@ -77,7 +77,8 @@ func copyStream(op string, d device.Device) device.Stream {
 const offloadOp = "save_on_cpu"
 
 // copying opens a scope for copies from and to d. In a capture the copies are recorded on the
-// stream of the work that needs them. The order on that stream decides when their memory is free.
+// stream of the work that needs them. The memory of a copy is then reused in the order of work on
+// that stream.
 func copying(s *Scope, d device.Device) *Scope {
 	c := s.child()
 	c.modes.noGrad, c.modes.saver, c.modes.anomaly = true, nil, 0

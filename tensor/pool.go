@@ -315,7 +315,7 @@ func (f *avgFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return f.divide(s, sumOf(f.op, s, seen, over)).Cast(x.dtype).reshape(f.shaped(n, x.Dim(1), f.out))
 }
 
-// sumOf returns the sums of x over dimensions, in the type in which x is computed.
+// sumOf returns the sums of x over the given dimensions, in the type in which x is computed.
 func sumOf(op string, s *Scope, x *Tensor, over []int) *Tensor {
 	mask, _ := x.axes(op, over)
 	kept, out, _ := reducedShapes(x.layout.Shape, mask, false)

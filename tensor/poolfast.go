@@ -29,8 +29,9 @@ func (g *grid) sumWindows(op string, s *Scope, x *Tensor) *Tensor {
 	return y
 }
 
-// byKernel returns the gradient of maxima by a kernel of the device, or nil if the device has none.
-// offsets holds the position of each maximum in its window.
+// byKernel computes the gradient of max pooling by a kernel of the device. It returns nil if the
+// device has no such kernel, or if g is empty. offsets holds the position of each maximum in its
+// window.
 func (f maxFunc) byKernel(s *Scope, offsets, g *Tensor, to shape.Dims) *Tensor {
 	if g.Size() == 0 {
 		return nil

@@ -10,11 +10,11 @@ type FractionalPoolOptions struct {
 	Size   []int // size of the result
 	// ratio of the result's size to the input's, between 0 and 1; the size is rounded down
 	Ratio []float64
-	// Samples are numbers in [0, 1), [n, channels, spatial dimensions], of the input's type. n is 1
-	// for an input without a batch. They decide the positions of the windows. In two dimensions the
-	// first sample is for the width and the second for the height. In three dimensions the order is
-	// depth, height, width. If Samples is nil, they are drawn from the generator of the input's
-	// scope.
+	// Samples are numbers in [0, 1) of the input's type, one for each spatial dimension: [n,
+	// channels, 2] or [n, channels, 3]. n is 1 for an input without a batch. They decide the
+	// positions of the windows. In two dimensions the first sample is for the width and the second
+	// for the height. In three dimensions the order is depth, height, width. If Samples is nil,
+	// they are drawn from the generator of the input's scope.
 	Samples *Tensor
 }
 

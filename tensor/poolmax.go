@@ -375,8 +375,8 @@ func (f maxFunc) spread(s *Scope, offsets, g *Tensor, to shape.Dims) *Tensor {
 }
 
 // A padded gradient is made for a few samples at a time, in a temporary tensor. This tensor has at
-// most 1/spreadPart of the gradient's bytes. But it may always have columnLeast bytes, or the bytes
-// of one sample.
+// most columnLeast bytes, or 1/spreadPart of the gradient's bytes if that is more. It always has
+// room for one sample.
 const spreadPart = 4
 
 // addMaxima adds g to the elements of y that were maxima. It adds the gradients of several windows

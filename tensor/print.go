@@ -19,8 +19,8 @@ const (
 )
 
 // String prints x as torch does: values in rows, summarised if there are more than 1000 elements.
-// It prints the device unless it is "cpu", and the element type unless it is float32 or shows in
-// the values. A tensor that requires a gradient is printed with grad_fn or requires_grad.
+// It prints a device other than "cpu", and an element type other than float32 that the values do
+// not show. A tensor that requires a gradient is printed with grad_fn or requires_grad.
 func (x *Tensor) String() string {
 	if x == nil {
 		return "tensor(nil)"

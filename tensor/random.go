@@ -282,8 +282,8 @@ func RandInt(lo, hi int, dims ...int) *Tensor { return root.RandInt(lo, hi, dims
 func RandPerm(n int) *Tensor { return root.RandPerm(n) }
 
 // ManualSeed restarts the generator of the root scope with this seed. The seed is 0 at first, so a
-// program that does not set it draws the same numbers in each run. PyTorch draws different numbers
-// in each run. For the same effect call ManualSeed(rand.Uint64()), with math/rand/v2.
+// program that does not set it draws the same numbers in each run. To draw different numbers in
+// each run, as PyTorch does, call ManualSeed(rand.Uint64()), with math/rand/v2.
 func ManualSeed(seed uint64) { root.modes.gen.SetState(seed, 0) }
 
 // redraw fills x in place. The gradient of x's old elements is 0. If x is a leaf, nothing

@@ -50,8 +50,8 @@ func (x *Tensor) TruncNormalInPlace(mean, std, lo, hi float64) *Tensor {
 	return x.redraw("trunc_normal", truncatedKind, truncatedParams(mean, std, lo, hi, x)...)
 }
 
-// BernoulliInPlace overwrites x with ones with probability p and otherwise zeros. Gradients are as
-// for [Tensor.UniformInPlace].
+// BernoulliInPlace sets each element of x to 1 with probability p, and otherwise to 0. Gradients
+// are as for [Tensor.UniformInPlace].
 func (x *Tensor) BernoulliInPlace(p float64) *Tensor {
 	x.use("bernoulli")
 	if !(p >= 0 && p <= 1) {

@@ -15,7 +15,8 @@ import (
 //
 // All tensors must be on one device. On the CPU, a view's Buf.Host returns its memory. There f is
 // called after the work queued on the stream is done, and may use the memory immediately. In a
-// capture on the CPU f may queue ops on the stream, but Host panics, and Capture returns an error.
+// capture on the CPU f may queue ops on the stream. But if f calls Host, Host panics and Capture
+// returns an error.
 //
 // Raw has no gradient: it panics if a gradient would be lost. Call it in Forward of a [Function],
 // on a result that [Maker.Empty] makes in the Context's scope, or in a scope with [NoGrad].

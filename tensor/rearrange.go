@@ -230,7 +230,7 @@ func Meshgrid(x ...*Tensor) []*Tensor {
 }
 
 // MeshgridXY is [Meshgrid] with the first two dimensions of the results swapped: the first vector
-// runs along columns. It is torch's indexing="xy".
+// runs along dimension 1. It is torch's indexing="xy".
 func MeshgridXY(x ...*Tensor) []*Tensor {
 	grid := Meshgrid(x...)
 	if len(grid) > 1 {

@@ -324,8 +324,8 @@ func (s *Scope) Recomputing() bool {
 	return s.modes.recomputing
 }
 
-// Checkpointed reports whether an op in s is part of a checkpointed segment. The values that it
-// saves for its gradient are then not kept, and Backward computes the op again.
+// Checkpointed reports whether an op in s is part of a checkpointed segment. If so, the values that
+// the op saves for its gradient are not kept, and Backward computes the op again.
 func (s *Scope) Checkpointed() bool {
 	s.markUsed()
 	switch s.modes.saver.(type) {

@@ -1,14 +1,14 @@
 package tensor
 
-// Max returns the greatest elements along one dimension and their positions in that dimension,
+// Max returns the greatest elements along one dimension, and their positions in that dimension as
 // int64. Among equal elements it selects the first. Add [KeepDim] to keep the dimension. NaN counts
 // as greatest. The gradient goes to the element at the position. For several dimensions or the
 // whole tensor use [Tensor.Amax].
 func (x *Tensor) Max(dims ...int) (values, indices *Tensor) { return x.extreme("max", argmaxOp, dims) }
 
-// Min returns the least elements along one dimension and their positions in that dimension, int64.
-// Among equal elements it selects the first. Add [KeepDim] to keep the dimension. NaN counts as
-// least. The gradient goes to the element at the position. For several dimensions or the whole
+// Min returns the least elements along one dimension, and their positions in that dimension as
+// int64. Among equal elements it selects the first. Add [KeepDim] to keep the dimension. NaN counts
+// as least. The gradient goes to the element at the position. For several dimensions or the whole
 // tensor use [Tensor.Amin].
 func (x *Tensor) Min(dims ...int) (values, indices *Tensor) { return x.extreme("min", argminOp, dims) }
 

@@ -78,7 +78,7 @@ func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // othersProduct returns, for each element, the product of the n-1 other elements of its group. A
 // group consists of the elements along the dimensions in mask. The computation needs n times x's
-// memory. It uses Prod itself, so that it can be differentiated any number of times.
+// memory. It uses Prod itself, so that the result can be differentiated any number of times.
 func (x *Tensor) othersProduct(mask uint, n int) *Tensor {
 	// Move the reduced dimensions to the end and join them.
 	var p []int

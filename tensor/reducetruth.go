@@ -37,8 +37,8 @@ var (
 		Map: x0.Eq(expr.C(0)).Cvt(dtype.I64), Finish: x0.Eq(expr.C(0)), Ref: countOf(isZero, func(n int) float64 { return indicator(n == 0) })})
 )
 
-// CountNonzero returns the number of elements that are not 0, int64, over dims, or over all
-// dimensions if dims is empty. NaN is not 0.
+// CountNonzero returns the number of elements that are not 0, as int64. It counts over dims, or
+// over all dimensions if dims is empty. NaN is not 0.
 func (x *Tensor) CountNonzero(dims ...int) *Tensor { return countNonzeroOp.Apply(x, dims...) }
 
 // Any returns whether any element is not 0, over dims, or over all dimensions if dims is empty. For

@@ -91,12 +91,12 @@ func (f *varFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	}
 	distance := wide.Sub(wide.Mean(append(axesOf(mask), KeepDim)...))
 	if whole := len(f.dims) == 0 || f.dims[0] == KeepDim; n <= f.correction && (whole || x.Rank() == 0) {
-		// For a whole tensor without degrees of freedom the gradient is torch's: NaN for an element
-		// that equals the mean, and infinite for the other elements.
+		// The variance of a whole tensor of at most correction elements has torch's gradient: NaN
+		// for an element that equals the mean, and infinite for the other elements.
 		return []*Tensor{g.reshape(kept).MulScalar(math.Inf(1)).expand(x.layout.Shape).MaskedFill(distance.EqScalar(0), math.NaN()).Cast(x.dtype)}
 	}
-	// If the degrees of freedom are negative, the gradient is still divided by them, as in torch.
-	// But the value is divided by 0.
+	// As in torch, the gradient is divided by n - correction even if this is negative. The value
+	// is then divided by 0.
 	return []*Tensor{distance.Mul(g.reshape(kept).MulScalar(2 / float64(n-f.correction))).Cast(x.dtype)}
 }
 

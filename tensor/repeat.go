@@ -11,8 +11,8 @@ import (
 // dimensions after it.
 func around(s shape.Dims, a int) (outer, inner int) { return s.Head(a).Size(), s.Tail(a + 1).Size() }
 
-// repeatAxis returns n copies of dimension a, one after the other. If interleave is true, the n
-// copies of each entry follow each other instead.
+// repeatAxis repeats dimension a as a whole n times. If interleave is true, it repeats each entry
+// of the dimension n times in a row instead.
 func (x *Tensor) repeatAxis(a, n int, interleave bool) *Tensor {
 	s := x.layout.Shape
 	outer, inner := around(s, a)
@@ -68,8 +68,8 @@ func (x *Tensor) repeat(op string, counts []int) *Tensor {
 }
 
 // Repeat returns counts[i] copies of x along each dimension i, as torch.Tensor.repeat does. There
-// must be at least as many counts as dimensions. Further counts, at the front, make new dimensions.
-// The result is a copy.
+// must be at least as many counts as dimensions. If there are more counts, the first of them make
+// new dimensions. The result is a copy.
 func (x *Tensor) Repeat(counts ...int) *Tensor {
 	x.use("repeat")
 	if len(counts) < x.Rank() || len(counts) > shape.MaxRank {

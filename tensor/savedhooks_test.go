@@ -29,7 +29,7 @@ func ExampleSavedTensorsHooks() {
 	// 6
 }
 
-// freed is a value of a pack hook. It counts how many such values were freed.
+// freed is a value that a pack hook returns. Its method Free counts the values that were freed.
 type freed struct {
 	n    *int
 	data []float32

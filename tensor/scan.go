@@ -250,8 +250,8 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(scanFunc{device.ScanSum, f.axis, back}, g)}
 }
 
-// scan computes the scan of this kind of x along dim. A tensor of rank 0 counts as a vector of one
-// element.
+// scan computes a scan of x along dim. kind says which scan. A tensor of rank 0 counts as a vector
+// of one element.
 func (x *Tensor) scan(kind device.ScanKind, dim int) *Tensor {
 	a := x.axis(scanName(kind), dim)
 	if x.Rank() == 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// scatterFunc adds elements into zeros of the given shape. It is the gradient of gather.
+// scatterFunc adds elements to a tensor of zeros of the given shape. It is the gradient of gather.
 type scatterFunc struct {
 	axis  int
 	shape shape.Dims
@@ -190,7 +190,7 @@ func expandVector(index *Tensor, a int, s shape.Dims) *Tensor {
 	return index.view("expand", l, nil) // indices have no gradient
 }
 
-// scattered returns x with p's source written, or added if kind says so, to the elements that p's
+// scattered returns x with p's source written or added, as kind says, to the elements that p's
 // index selects.
 func (x *Tensor) scattered(kind device.ScatterKind, p placement) *Tensor {
 	return Apply(scatterIntoFunc{kind, p.axis, p.op, p.wrap}, x.lifted(), p.src, p.index).reshape(x.layout.Shape)

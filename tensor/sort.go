@@ -18,8 +18,8 @@ import (
 // with the position.
 func packs(t dtype.Type) bool { return t != dtype.F64 && t != dtype.I64 }
 
-// sortStep names a program for sorting. t and descending are set for programs that depend on the
-// element type.
+// sortStep is the key of a program for sorting in the cache. t and descending are set only for
+// programs that depend on them.
 type sortStep struct {
 	name       string
 	t          dtype.Type
@@ -92,7 +92,8 @@ func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor
 	}
 	at := positionsOf(s, x.st.dev, rows, width)
 	keys := alloc(op, s, x.st.dev, dtype.I64, shape.Of(rows, width))
-	// these keys sort last: an equal key of x comes first, because its position is lower
+	// Fill up the rows with keys that sort last. An equal key of x comes before them, because its
+	// position is lower.
 	if width > n {
 		fill := sortProgram(sortStep{name: "fill"}, []*expr.Expr{expr.Bits(dtype.I64, math.MaxInt64)})
 		run(op, s, fill, keys.Narrow(1, n, width-n), nil, nil)

@@ -57,8 +57,8 @@ func (r uniqueResult) parts() []*Tensor {
 }
 
 // runsHere returns the runs of equal elements of the vector x, in memory of the host. If x is
-// sorted, order has the positions of its elements before sorting. Otherwise order is nil. One pass
-// for each result takes less time than the launches of the composition.
+// sorted, order has the positions of its elements before sorting. Otherwise order is nil. runsHere
+// makes one pass for each result, which takes less time than the launches of the composition.
 func (x *Tensor) runsHere(op string, order *Tensor, o UniqueOptions) (r uniqueResult) {
 	c, dev, n := x.scope, x.st.dev, x.Size()
 	x = x.Contiguous()

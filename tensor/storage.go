@@ -199,7 +199,7 @@ func waitFor(op string, s, other device.Stream) {
 	ev.Release()
 }
 
-// denseBytes returns the number of bytes of a contiguous tensor, whose sizes are not negative. It
+// denseBytes returns the number of bytes of a contiguous tensor. The sizes must not be negative. It
 // returns false if the number, or a stride, overflows an int. For strides a size of 0 counts as 1.
 func denseBytes(t dtype.Type, sh shape.Dims) (int, bool) {
 	bytes, stride := t.Size(), 1

@@ -82,7 +82,7 @@ func recordDraws(g *Generator) *Generator {
 }
 
 // repeat returns a generator that repeats the draws in t, and a function to call when the generator
-// is no longer used. complete says that forward has reached the end of the segment.
+// is no longer used. complete says whether forward has reached the end of the segment.
 func (t *tape) repeat(complete bool) (*Generator, func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,7 +22,8 @@ type Tensor struct {
 	made     *site  // call site of that op, nil if it was not recorded
 
 	freed atomic.Bool
-	// count of recorded writes to the storage when this handle joined the graph or was detached
+	// the storage's count of recorded writes when this handle got its position in the graph, or the
+	// constant detached
 	recorded  atomic.Uint32
 	dtype     dtype.Type
 	needsGrad bool
@@ -57,8 +58,8 @@ func (x *Tensor) use(op string) {
 	}
 }
 
-// detached marks a handle that is not part of the graph. Such a handle reads whatever value the
-// memory has.
+// detached is the value of the field recorded in a handle that is not part of the graph. Such a
+// handle reads whatever value the memory has.
 const detached = ^uint32(0)
 
 // mustBeCurrent panics if an in-place op with a gradient has changed x's memory through another
@@ -144,10 +145,10 @@ func (x *Tensor) handle(op string, s *Scope, l shape.Layout) *Tensor {
 	return y
 }
 
-// In returns a handle of x in scope s, which must be inside of x's own scope. An expression over
-// the handle belongs to s. The call does not move x: x stays valid and in its own scope. s.From(x)
-// moves x to s. Gradients reach x through the handle. If x's scope is s, or is inside of s, In
-// returns x itself.
+// In returns a handle of x in scope s, which must be inside of x's own scope. If x's scope is
+// instead s, or inside of s, In returns x itself. An expression over the handle belongs to s. The
+// call does not move x: x stays valid and in its own scope. s.From(x) moves x to s. Gradients reach
+// x through the handle.
 func (x *Tensor) In(s *Scope) *Tensor {
 	x.use("in")
 	s.markUsed()

@@ -49,8 +49,8 @@ func all(t *testing.T, what string, x *tensor.Tensor, v float64) {
 }
 
 // TestTF32 checks which products and convolutions use TF32: those of float32 on a GPU, in a scope
-// that permits it and in its children. On the CPU, for other types and without the permission, the
-// results must have all bits of float32.
+// that permits TF32 and in the children of this scope. On the CPU, for other types and without the
+// permission, the results must have all bits of float32.
 func TestTF32(t *testing.T) {
 	dev := gpu(t, 1)
 	for name, product := range tf32Products {

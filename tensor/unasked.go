@@ -74,8 +74,8 @@ func (v *modeWatch) encloses(s *Scope) bool {
 }
 
 // noteMissed tells the watches of this goroutine about an op in s. A watch notes the op if its
-// scope does not enclose s, and if changes reports that the watched modes would have changed the
-// op.
+// scope does not enclose s, and if the function changes reports that the watched modes would have
+// changed the op.
 func (s *Scope) noteMissed(op, how string, changes func(v *modeWatch) bool) {
 	modeWatches.forEach(func(v *modeWatch) bool {
 		if v.missed == nil && v.ignoring == 0 && changes(v) && !v.encloses(s) && v.onThisGoroutine() {
@@ -90,7 +90,8 @@ func (s *Scope) noteMissed(op, how string, changes func(v *modeWatch) bool) {
 func ignoreOps() func() { return adjust(func(v *modeWatch) *int { return &v.ignoring }) }
 
 // ignoreCasts does what ignoreOps does, but for autocast only. It is for the parts of a composed
-// op. These parts have no class of their own, but the graph that they record is the user's.
+// op. These parts have no autocast class of their own, but the graph that they record is the
+// user's.
 func ignoreCasts() func() { return adjust(func(v *modeWatch) *int { return &v.composed }) }
 
 func adjust(count func(v *modeWatch) *int) func() {
@@ -118,8 +119,8 @@ func (s *Scope) missCast(op string, class AutocastClass, in []*Tensor, fixed uin
 	if modeWatches.empty() || s.internal {
 		return
 	}
-	// Copy the list. Otherwise in would escape, and callers would have to allocate it on the heap
-	// even without a watch.
+	// Copy the list. Without the copy, the parameter in would escape, and callers would have to
+	// allocate it on the heap even without a watch.
 	list := slices.Clone(in)
 	s.noteMissed(op, "computed without autocast", func(v *modeWatch) bool {
 		if v.composed > 0 {
@@ -142,7 +143,7 @@ func (s *Scope) missNoCast() {
 	}
 }
 
-// unusedModeError returns an error if s, which is closed now, was never used and its modes would
+// unusedModeError returns an error if the closed scope s was never used, although its modes would
 // have changed an op. Otherwise it returns nil. It only considers scopes that the program itself
 // opened. It returns nil during a panic.
 func (s *Scope) unusedModeError() *Error {

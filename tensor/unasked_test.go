@@ -206,8 +206,8 @@ func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	t.Errorf("%d scopes are watched that nobody has", tensor.Vigils())
 }
 
-// TestUnaskedCosts runs an op outside of a watched scope. The op may make at most one more
-// allocation. The first use of the scope must end the watch.
+// TestUnaskedCosts opens a scope with a mode. Until its first use, the scope is watched, and an op
+// outside of it may make at most one more allocation. The first use must end the watch.
 func TestUnaskedCosts(t *testing.T) {
 	w, x := weights(), tensor.Root().Ones(2, 2)
 	op := func() { x.Add(w).Free() }

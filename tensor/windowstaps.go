@@ -118,8 +118,8 @@ func (g *grid) sumTaps(op string, c *Scope, x *Tensor, weight func(k int) *Tenso
 	return y.handle(op, c, l)
 }
 
-// longRun returns the length of the run that holds all rows of windows in the last two dimensions
-// of an input with layout l, and the elements between two rows. It returns 0 if the rows do not
+// longRun returns the length of one run over the last two dimensions of an input with layout l. The
+// run holds all rows of windows, and the elements between the rows. It returns 0 if the rows do not
 // follow each other in memory.
 func (g *grid) longRun(l shape.Layout) int {
 	r, last := g.rank, l.Shape.Rank()-1

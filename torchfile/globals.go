@@ -51,8 +51,8 @@ var noType = map[string]string{
 	"QUInt4x2Storage": "quantized", "QUInt2x4Storage": "quantized",
 }
 
-// calls has the functions that a file may call, by name. They check their arguments, and call
-// charge for all memory before they allocate it.
+// calls has the functions that a file may call, by name. They check their arguments. Before they
+// allocate memory, they count it with the method charge.
 var calls = map[string]func(u *unpickler, args []any) any{
 	"collections.OrderedDict": func(u *unpickler, args []any) any {
 		d := &Dict{ordered: true}

@@ -234,8 +234,8 @@ func TestRefusedByName(t *testing.T) {
 	}
 }
 
-// In nested dicts with long names, the total length of the names grows with the square of the
-// depth. The error comes before memory runs out.
+// StateDict joins the names of nested dicts. With long names, their total length grows with the
+// square of the depth. The error must come before memory runs out.
 func TestLongNamesInLongNames(t *testing.T) {
 	tree := any(map[string]any{"w": tensor.Ones(1)})
 	for range 900 {

@@ -39,8 +39,8 @@ func StateDict(tree any) (map[string]*tensor.Tensor, error) {
 		if name == "" {
 			break
 		}
-		// A model may itself have a part with such a name. In this case the dict also has tensors
-		// outside of the entry.
+		// A model may itself have a part with the name of a wrapper. The dict then also has tensors
+		// outside of this part.
 		beside := false
 		for k, v := range items {
 			if _, isTensor := v.(*tensor.Tensor); isTensor && k != name {

@@ -161,7 +161,7 @@ type converter struct {
 	*loaded
 	file    *file
 	options options
-	// made maps each value of the unpickler that may be shared to the converted value. The keys are
+	// made has the converted value for each value of the unpickler that may be shared. The keys are
 	// pointers.
 	made   map[any]any
 	shared map[any]bool

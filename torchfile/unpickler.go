@@ -28,8 +28,8 @@ const (
 	perByte    = 32
 	maxString  = 1 << 30 // greatest length of a string in bytes
 	maxInteger = 128     // greatest length of an integer in bytes
-	// perContainer and perDict are the bytes that a container takes, in the unpickler, in the
-	// converter's maps and in the tree together.
+	// perContainer and perDict are the numbers of bytes that a container and a dict take, in the
+	// unpickler, in the converter's maps and in the tree together.
 	perContainer = 96
 	perDict      = 160
 	// greatest number of values on the stack; Python's pickler writes batches of 1000
@@ -257,7 +257,7 @@ func (u *unpickler) setItems(to any, items []any) {
 		if t, ok := k.(*tuple); ok {
 			k = Tuple(t.items)
 			if c, err := comparableKey(k); err == nil {
-				// This text is computed again each time that the key is looked up.
+				// A tupleKey is a text that is made again each time that the key is looked up.
 				u.charge(8 * len(c.(tupleKey)))
 			}
 		}

@@ -349,7 +349,7 @@ func (a *Adapt) mostParts(n int) int {
 	return n
 }
 
-// attempt computes the samples lo … hi-1 of a batch of n samples, in k parts. It returns lone as
+// attempt computes the samples lo … hi-1 of a batch of n samples, in k parts. The result lone is
 // true if a part would have a single sample and batch normalisation needs more.
 func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool) {
 	m := hi - lo
@@ -547,8 +547,8 @@ func outOfMemory(f func()) (err error) {
 }
 
 // retryMayHelp reports whether a failed allocation may succeed at a second attempt. This is so if
-// the device had enough memory, which was fragmented or briefly used by other programs. For an
-// error without numbers retryMayHelp returns true.
+// the device had enough memory, which was fragmented or briefly used by other programs. If the
+// error does not say how much memory was asked for and available, retryMayHelp returns true.
 func retryMayHelp(err error) bool {
 	var e device.ShortageError
 	if !errors.As(err, &e) {

@@ -47,8 +47,8 @@ type captured struct {
 	// replayed is the number of shapes whose steps are captured.
 	replayed int
 	check    bool // whether settings may have changed since the last step
-	// held are the earlier batches of a step that will be replayed. form is the index of their
-	// shape in shapes.
+	// held are the earlier batches of a step that will be replayed. The field form is the index of
+	// their shape in the field shapes.
 	held []*data.Batch
 	form int
 }
@@ -310,8 +310,8 @@ func (t *trainer) forget() {
 	t.captured.held = nil
 }
 
-// repeats reports whether a step can run eagerly after its replay has failed with err. This is so
-// if the replay has changed nothing.
+// repeats reports whether a step can run eagerly after its replay has failed with err. It can if
+// the replay has changed nothing.
 func (t *trainer) repeats(err error) bool {
 	var within *device.ReplayError // a replay that failed halfway cannot be repeated
 	var changed *optim.Error

@@ -59,8 +59,8 @@ func (c *Confusion) Update(output, target *tensor.Tensor) {
 			panic(tensor.NewError("confusion", tensor.ErrShape, fmt.Sprintf("scores of %d classes for a matrix of %d", scores.Dim(1), c.classes), output))
 		}
 		cells := c.cells.in(s, output)
-		// Each sample has its own row, so a target that is not a class cannot be counted as another
-		// class.
+		// hits has a row for each sample, with a 1 for the guess. The row is added to the cells of
+		// the target's class. So a target that is not a class cannot count as another class.
 		hits := s.On(output.Device()).Typed(dtype.I64).Zeros(scores.Dim(0), c.classes).
 			ScatterScalar(1, scores.Argmax(-1).Unsqueeze(1), 1)
 		cells.View(c.classes, c.classes).IndexAddInPlace(0, classes.Long(), hits, 1)

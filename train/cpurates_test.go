@@ -82,7 +82,7 @@ func TestPlanSecondsOnTheCPU(t *testing.T) {
 }
 
 // The operations of a convolution and of attention count as operations of matrix products, even if
-// a special kernel computes them. The estimated time depends on them.
+// a special kernel computes them. The estimated time depends on this count.
 func TestPlanProductsOnTheCPU(t *testing.T) {
 	// The work is large enough that the overhead of a call does not matter even on a slow machine.
 	const channels, size = 128, 48

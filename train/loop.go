@@ -316,7 +316,7 @@ func (t *trainer) collect(loss *tensor.Tensor, n int) {
 		t.log = tensor.Root().On(loss.Device()).Typed(ty).Zeros(t.c.ReadEvery)
 	}
 	tensor.Do(func(s *tensor.Scope) { t.log.In(s).Select(0, len(t.pending)).Copy(loss) }, tensor.NoGrad())
-	// This is done last, so that collect can be repeated after a failure.
+	// Append last, so that collect can be repeated after a failure.
 	t.pending = append(t.pending, reading{n, false})
 }
 

@@ -50,7 +50,8 @@ func (c *Config) measure(b *data.Batch, limit int, mean *MeanMetric) (int, error
 		}
 		spared := c.spare != nil && c.spare()
 		c.Device.Empty()
-		// The whole part is repeated first, because splitting it changes the rounding of the sum.
+		// Before the part is split, it is tried again as a whole, because splitting it changes the
+		// rounding of the sum.
 		if spared || !again && retryMayHelp(failed) {
 			again = again || !spared
 			continue

@@ -72,8 +72,8 @@ func (p *plan) parts(n int) (k int, probe bool) {
 	return k, false
 }
 
-// failed records that an attempt with larger parts, of the given size, has failed. It returns the
-// number of parts of n samples that is known to fit.
+// failed records that an attempt with larger parts, of the given size, has failed. It returns into
+// how many parts a batch of n samples should be divided instead.
 func (p *plan) failed(n, size int) (k int) {
 	if p.bad > 0 && size >= p.bad { // this size has failed before
 		p.retry = min(2*p.retry, probeMost)
@@ -86,8 +86,8 @@ func (p *plan) failed(n, size int) (k int) {
 }
 
 // halve records that parts of the given size did not fit, although they had fitted before. From now
-// on, a part has at most half of this size, rounded up. halve returns the number of such parts of n
-// samples.
+// on, a part has at most half of this size, rounded up. halve returns the number of such parts in a
+// batch of n samples.
 func (p *plan) halve(n, size int) (k int) {
 	p.most, p.bad, p.steps = ceil(size, 2), size, 0
 	return ceil(n, p.most)

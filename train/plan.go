@@ -167,7 +167,7 @@ func Plan(build func(s *tensor.Scope, batch int) *PlannedStep, c PlanConfig) (*R
 	return r, nil
 }
 
-// minPlanned and maxPlanned are the limits of PlanConfig.Memory, in bytes, unless it is 0.
+// minPlanned and maxPlanned are the limits of PlanConfig.Memory, in bytes. Memory may also be 0.
 const (
 	minPlanned = 1 << 20
 	maxPlanned = 1 << 42
@@ -207,8 +207,8 @@ func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits b
 	} else {
 		bad = min(bad, c.Batch)
 	}
-	// The next size to try is smaller than the estimate by this fraction. It is 0 until a size has
-	// failed.
+	// back is a fraction: the next size to try is smaller than bad by this fraction of bad. It is 0
+	// until a tried size has failed, and 1 from the time when the search bisects.
 	back := 0.0
 	for bad-good > 1 {
 		n := good + (bad-good)/2

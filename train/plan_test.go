@@ -263,8 +263,8 @@ func TestPlanBreakdown(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	// The forward pass of each of two layers has 2·batch·in·out operations. Backward needs as many
-	// for the weights of both layers, and for the input of the second layer. The operations of the
-	// hyperbolic tangent count as part of the preceding product.
+	// for the weight of each layer, and as many for the input of the second layer. The operations
+	// of the hyperbolic tangent count as part of the preceding product.
 	const product, slack = 2 * batch * width * hidden, 100 * batch * hidden
 	if f := r.FLOPs; f.MatMul < 5*product || f.MatMul > 5*product+slack || f.Forward < 2*product || f.Forward > 3*product || f.Backward < 3*product || f.Total() != f.Forward+f.Backward+f.Optimizer {
 		t.Errorf("%+v, a product is %d", f, product)

@@ -82,8 +82,8 @@ type planTrace struct {
 
 var _ device.Tracer = (*planTrace)(nil)
 
-// Wants requests memory events. It also requests the shapes of kernels if the CPU's rates need
-// them.
+// Wants requests memory events. If the plan is for a CPU, it also requests the shapes of kernels,
+// because the CPU's measured rates depend on them.
 func (t *planTrace) Wants() device.TraceWants {
 	return device.TraceWants{Memory: true, KernelShapes: t.machine.cpu != nil}
 }

@@ -135,7 +135,8 @@ func evaluating(model any) (back func()) {
 	})
 	nn.Eval(model)
 	return func() {
-		// In modes, outer layers come first. The inner layers must be restored first.
+		// In modes, inner layers come first. Outer layers must be restored first, because nn.Train
+		// and nn.Eval also set the layers inside a layer.
 		for _, m := range slices.Backward(modes) {
 			if m.training {
 				nn.Train(m.l)

@@ -44,8 +44,8 @@ type tensorKey struct {
 	field string
 }
 
-// flow is the state of the analysis of a function, whose statements are visited in the order in
-// which they run.
+// flow is the state of the analysis of a function. The analysis visits the statements in the order
+// in which they run.
 type flow struct {
 	*unit
 	gone map[tensorKey]*ast.CallExpr // tensors that were given away, each with the call of From
@@ -205,7 +205,7 @@ func (f *flow) expr(e ast.Expr) {
 	for _, call := range given {
 		k, _ := f.key(call.Args[0])
 		// checkOperands does not report a tensor that an earlier call in the same expression has
-		// given away.
+		// given away, so report it here.
 		if f.gone[k] != nil {
 			f.reportUse(call.Args[0], k)
 		}

@@ -49,8 +49,9 @@ func missedModes(u *unit) {
 	}
 }
 
-// modeAround reports whether an older tensor may have a mode of its own. The mode may come from a
-// scope around the opening, or from another scope that is open in the same function.
+// modeAround reports whether a tensor that is older than o's scope may have a mode of its own. The
+// mode may come from a scope around the opening, or from another scope that is open in the same
+// function.
 func (u *unit) modeAround(o *opening) bool {
 	for outer := u.enclosing(o); outer != nil; outer = u.enclosing(outer) {
 		if u.modesOf(outer) != "" {

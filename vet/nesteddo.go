@@ -40,9 +40,9 @@ func nestedDo(u *unit) {
 	}
 }
 
-// enclosing returns the innermost opening whose literal contains the call of o. It returns nil if
-// another function lies between the literal and the call, because that function may run elsewhere,
-// later or on another goroutine.
+// enclosing returns the innermost opening whose function literal contains o's call. It returns nil
+// if another function lies between the literal and the call, because that function may run
+// elsewhere, later or on another goroutine.
 func (u *unit) enclosing(o *opening) *opening {
 	for i := len(o.stack) - 2; i >= 0; i-- {
 		switch f := o.stack[i].(type) {

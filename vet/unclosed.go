@@ -32,7 +32,7 @@ func unclosed(u *unit) {
 }
 
 // holder returns the local variable to which the scope is assigned when it is opened. It returns
-// nil if the variable is assigned again. The result lost says that the scope is not stored
+// nil if the variable is assigned again. The result lost is true if the scope is not stored
 // anywhere.
 func (u *unit) holder(o *opening) (v *types.Var, lost bool) {
 	at := len(o.stack) - 2

@@ -24,9 +24,9 @@ type benchCase struct {
 const vectorSize = 256 << 20
 
 // cases are the measured cases. Those with a promised result (report.go) come first, so that even a
-// run that is aborted early measures them. The peaks that PyTorch's trainings measure include a
-// workspace of cuBLAS, of up to 32 MiB on an H200. The test in peak_test.go compares with peaks
-// without this workspace.
+// run that is aborted early measures them. The peaks of memory that are measured for PyTorch's
+// trainings include a workspace of cuBLAS: up to 32 MiB on an H200. The test in peak_test.go
+// compares with peaks without this workspace.
 var cases = []benchCase{
 	{"add_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
 	{"relu_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
@@ -245,8 +245,8 @@ func elementwise(t dtype.Type, moved int, f func(a, b *tensor.Tensor)) func(*run
 	}
 }
 
-// copying measures the driver's copy within the device's memory, which limits the speed of all ops
-// that only move memory.
+// copying measures the driver's copy within the device's memory, the limit for all ops that only
+// move memory.
 func copying(r *run) {
 	n := r.n(1<<30, 1<<16)
 	var b [2]device.Buffer

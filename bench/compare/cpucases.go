@@ -99,7 +99,7 @@ func decoding(r *run) {
 	r.Rate = 1 / r.Median
 }
 
-// count stores the number of parameters in the row, as PyTorch's side does.
+// count adds the number of m's parameters to the row of results, which has it for PyTorch too.
 func (r *run) count(m any) {
 	for _, p := range nn.Parameters(m) {
 		r.Parameters += p.Size()

@@ -9,11 +9,11 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// fmaShare alternates between a step and a loop of independent FMAs on registers, which all threads
-// execute. So changes of the clock rate, and other processes, affect both. It returns the median
-// rate of the FMAs in GFLOP/s. It also returns the median, over the turns, of the step's rate
-// divided by the mean rate of the FMAs before and after it. A step has the given number of
-// operations. Both results are 0 if there is no loop for the processor.
+// fmaShare alternates between a step and a loop that all threads execute: independent FMAs on
+// registers. So changes of the clock rate, and other processes, affect both the step and the loop.
+// It returns the median rate of the FMAs in GFLOP/s. It also returns the median, over the turns, of
+// the step's rate divided by the mean rate of the FMAs before and after it. A step has the given
+// number of operations. Both results are 0 if there is no loop for the processor.
 func fmaShare(dev device.Device, turns int, flops float64, step func()) (rate, share float64) {
 	// A turn takes this many seconds. It is long, because a cache that all cores share is slow at
 	// first if the cores have not read it for some milliseconds.

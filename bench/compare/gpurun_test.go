@@ -143,7 +143,7 @@ func TestBundleAgainstPyTorch(t *testing.T) {
 	}
 }
 
-// calls returns the calls in the last run whose text starts with begin.
+// calls returns those calls of the last run whose text starts with begin.
 func (b *bundle) calls(t *testing.T, begin string) (list string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(b.dir, "calls"))

@@ -11,7 +11,7 @@ import (
 // stepsAhead lists the cases that must be faster than PyTorch's eager variants.
 var stepsAhead = []string{"gpt2_8x1024_bf16"}
 
-// judgeAgainst reports two numbers for each case: the minimum time divided by our time, and the
+// judgeAgainst reports these numbers for each case: the minimum time divided by our time, and the
 // median ratio to each of PyTorch's variants. It also judges the promise that GPT-2's step is
 // faster than the fastest eager variant.
 func judgeAgainst(work string) (list []verdict) {

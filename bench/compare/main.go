@@ -14,12 +14,13 @@
 // "compare against" measures the parts of a transformer and GPT-2's whole step, alternately with
 // COMMAND, which runs PyTorch: "python3 torch_against.py cuda:0". Each round gives a ratio. The
 // output contains the median of the ratios, and the minimum time that the GPU's published rates
-// allow. On the CPU it measures the same cases as "compare" alone, and COMMAND is "python3
-// torch_compare.py --peer cpu". The option -load starts processes that keep processors busy during
-// the run. With -graphs our training steps are captured.
+// allow. On the CPU it measures the same cases as "compare" without "against", and COMMAND is
+// "python3 torch_compare.py --peer cpu". The option -load starts processes that keep processors
+// busy during the run. With -graphs our training steps are captured.
 //
 // "compare report" collects the files that scripts/gpu-run.sh has left in WORK, and writes results
-// and log to OUT. It prints each failure, and says which promises are kept.
+// and log to OUT. It prints each failure, and says which of the promised results (report.go) were
+// reached.
 package main
 
 import (

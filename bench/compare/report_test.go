@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// The results are valid JSON even if files of the steps are missing or broken. They contain each
-// failed test with its output.
+// The report on a run is valid JSON even if files that the run's steps have written are missing or
+// broken. It contains each failed test with its output.
 func TestReport(t *testing.T) {
 	work, out := t.TempDir(), t.TempDir()
 	files := map[string]string{
@@ -101,7 +101,7 @@ func TestPromisesComeFirst(t *testing.T) {
 			asked = append(asked, name)
 		}
 	}
-	// These are the cases with a promise, and the driver's copy, whose rate limits their rates.
+	// The first cases are those with a promise, and the driver's copy. Its rate limits theirs.
 	first := cases[:len(asked)+1]
 	for _, name := range asked {
 		if !slices.ContainsFunc(first, func(c benchCase) bool { return c.name == name }) {

@@ -8,7 +8,7 @@ import (
 )
 
 // The report has, for each case, the fastest variant with correct results. It says how far this
-// variant and the planner's choice are from the limit.
+// variant and the planner's choice are from the limit of judgeSweep.
 func TestJudgeSweep(t *testing.T) {
 	work := t.TempDir()
 	for name, text := range map[string]string{

@@ -88,7 +88,7 @@ func made(s *tensor.Scope, rows, columns int, grad bool) *operands {
 	return c
 }
 
-// A result is the result of one case in one round.
+// A result holds the time and the allocations per call of one case, as measured in one round.
 type result struct {
 	name   string
 	ns     float64

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// measures runs the command eval. The output must describe the measured samples with the words in
-// want.
+// measures runs the command eval. The output must say which samples were measured, in the words of
+// the argument want.
 func measures(t *testing.T, want string, args ...string) {
 	t.Helper()
 	args = append([]string{"eval", "--device", "cpu"}, args...)

@@ -90,8 +90,8 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	}
 }
 
-// The command predict classifies the intact images among broken ones. The exit status reports the
-// failure.
+// The command predict classifies the intact images among broken ones. The exit status is 1, because
+// there is a broken image.
 func TestPredictAmongBrokenPictures(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := pictures(t, filepath.Join(dir, "set")), filepath.Join(dir, "w.safetensors")

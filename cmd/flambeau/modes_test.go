@@ -49,7 +49,7 @@ func TestTrainProfile(t *testing.T) {
 			}
 		}
 	}
-	// The command fails before the training.
+	// The folder of the profile does not exist, so the command fails before the training.
 	path := filepath.Join(t.TempDir(), "none", "trace.json")
 	if status, _, errOut := command(t, "train", "--device", "cpu", "--steps", "4", "--profile", path); status != 1 || !strings.Contains(errOut, "--profile "+path) || strings.Contains(errOut, "4 steps in") {
 		t.Errorf("a file that cannot be written: status %d\n%s", status, errOut)

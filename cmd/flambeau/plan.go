@@ -129,7 +129,7 @@ type planCounts struct {
 	// TensorIssued is the number of operations on tensor cores, including operations on padding.
 	TensorIssued int `json:"tensor_core_issued_flops"`
 	OtherFLOPs   int `json:"other_flops"` // operations outside of tensor cores
-	// OtherProducts is the part of other_flops in matrix products.
+	// OtherProducts is the part of other_flops that belongs to matrix products.
 	OtherProducts int     `json:"other_product_flops"`
 	Float64FLOPs  int     `json:"float64_flops"` // the part of other_flops in float64
 	LaunchSeconds float64 `json:"launch_seconds"`

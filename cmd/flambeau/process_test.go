@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(status)
 	}
-	// Under nohup, child processes would inherit the ignored SIGHUP.
+	// Under nohup, child processes would inherit the ignored SIGHUP. Notify prevents that.
 	if signal.Ignored(hangUp) {
 		signal.Notify(make(chan os.Signal, 1), hangUp)
 	}
@@ -264,7 +264,7 @@ func TestUnwritableOut(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, "closed"), 0o500); err != nil {
 				t.Fatal(err)
 			}
-			// The user root can write everywhere.
+			// The user root can write everywhere, so this case is left out for root.
 			if f, err := os.Create(filepath.Join(dir, "closed", "probe")); err == nil {
 				f.Close()
 				continue

@@ -20,7 +20,7 @@ import (
 )
 
 // best returns the shortest time of up to twenty runs of a command, each in a new process. The
-// machine may have other load, so runs are repeated until the time of one is at most the argument
+// machine may have other load, so best repeats the run until a run takes at most the time given by
 // enough. The time of a run is its elapsed time or its CPU time, whichever is less.
 func best(t *testing.T, enough time.Duration, command func() *exec.Cmd) time.Duration {
 	t.Helper()

@@ -219,8 +219,9 @@ func (c *trainCmd) checkCheckpoint() error {
 	return nil
 }
 
-// checkCard compares k with the card in the checkpoint from which the training resumes. The names
-// and shapes of weights alone do not tell all models apart. It also reports a different seed.
+// checkCard compares k with the card in the checkpoint from which the training resumes, because the
+// names and shapes of weights alone do not tell all models apart. It also prints a message if the
+// seed differs.
 func (c *trainCmd) checkCard(e *env, k *card) error {
 	if !c.Resume {
 		return nil

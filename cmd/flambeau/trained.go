@@ -42,8 +42,8 @@ const (
 	someOf    = 1024    // number of stored hashes if the data itself has two parts
 )
 
-// pixelsOf returns the value of a source's field content for images: a function that returns the
-// bytes of image i's file, or its pixels and class.
+// pixelsOf returns a function for the field source.content. The function returns the bytes of image
+// i's file, or the image's pixels and class.
 func pixelsOf(images vision.Images) func(i int) ([]byte, error) {
 	if t, ok := images.(*vision.Transformed); ok {
 		images = t.Images
@@ -60,8 +60,8 @@ func pixelsOf(images vision.Images) func(i int) ([]byte, error) {
 	}
 }
 
-// rowsOf returns the value of a source's field content for a table: a function that returns row i
-// as bytes.
+// rowsOf returns a function for the field source.content. The function returns row i of a table as
+// bytes.
 func rowsOf(t *table.Table) func(i int) ([]byte, error) {
 	x, y, n := t.X.Floats(), t.Y.Floats(), t.X.Dim(1)
 	return func(i int) ([]byte, error) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The command "flambeau vet" is go vet with this program as its tool: with the flags, the reports
-// and the exit status of go vet. The test uses a package with few dependencies, because go vet runs
+// The command "flambeau vet" runs go vet with this program as the tool. Flags, reports and exit
+// status are those of go vet. The test uses a package with few dependencies, because go vet runs
 // the tool on each dependency.
 func TestVet(t *testing.T) {
 	for _, c := range []struct {

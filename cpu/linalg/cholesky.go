@@ -55,7 +55,8 @@ func Cholesky[T Float](par Parallel, n int, a Matrix[T], l []T) (minor int) {
 	return 0
 }
 
-// smallCholesky is Cholesky for a matrix whose loops are too short for package rows.
+// smallCholesky does what Cholesky does for a small matrix. It uses plain loops, because rows of
+// this length are too short for package rows.
 func smallCholesky[T Float](n int, a Matrix[T], l []T) (minor int) {
 	for i := range n {
 		x := l[i*n : (i+1)*n : (i+1)*n]

@@ -78,7 +78,7 @@ func greatest[T Float](a []T) T {
 	return most
 }
 
-// powerOfTwo returns a power of two. Its product with the argument most is about 1.
+// powerOfTwo returns a power of two p for which p·most is about 1.
 func powerOfTwo[T Float](most T) float64 {
 	if most == 0 {
 		return 1
@@ -129,7 +129,7 @@ func tridiagonal[T Float](par Parallel, n int, s, v *padded[T], tau []T) (d, e [
 	return d, e
 }
 
-// update calls rows.Update in parallel on the rows and columns of s from left on.
+// update calls rows.Update in parallel on the rows and columns of s from index left on.
 func update[T Float](par Parallel, s *padded[T], left int, p, y, q, x, r, sum []T) {
 	rows.Update(s.rows-left, s.stride-left, s.from(left, left), s.stride, p[left:], y[left:], q[left:], x[left:], r[left:], sum[left:])
 }

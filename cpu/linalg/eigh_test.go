@@ -109,7 +109,8 @@ func testEigh[T Float](t *testing.T) {
 	}
 }
 
-// symmetric returns matrices by their names. Their upper triangles are NaN.
+// symmetric returns functions that make symmetric matrices, by the names of the matrices. The
+// upper triangle of each matrix holds NaN, because it must not be read.
 func symmetric[T Float](r *rand.Rand, n int) map[string]func() []T {
 	fill := func(f func(i, j int) float64) func() []T {
 		return func() []T {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestOrder checks that the order in which parts run does not change a bit.
+// TestOrder checks that the order in which parts run does not change any bit of the results.
 func TestOrder(t *testing.T) {
 	backwards := func(n int, f func(int)) {
 		for i := range n {

@@ -19,7 +19,8 @@ type rotations[T Float] struct {
 }
 
 // sweep is a sequence of rotations of neighbouring rows. The first rotates rows first and
-// first+step, the next rows first+step and first+2·step, and so on. step is 1 or -1.
+// first+step, the next rows first+step and first+2·step, and so on. step is 1 or -1. The cosines
+// and sines of the sweep are elements lo to hi-1 of the rows of rotations.both.
 type sweep struct{ first, step, lo, hi int }
 
 // rotationsOf returns an empty collection of rotations for the rows of x. A sweep must have fewer

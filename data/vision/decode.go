@@ -224,8 +224,8 @@ func planes(src image.Image, format string) *Image {
 				red[i], green[i], blue[i] = table[p][0], table[p][1], table[p][2]
 			}
 		}
-	// This is faster than the default case, where At allocates for each pixel. The result is the
-	// same.
+	// This case gives the same result as the default case, but faster: there At allocates for each
+	// pixel.
 	case image.RGBA64Image:
 		for i := range n {
 			c := s.RGBA64At(b.Min.X+i%w, b.Min.Y+i/w)

@@ -128,7 +128,7 @@ func TestBomb(t *testing.T) {
 	}
 }
 
-// exif returns an APP1 segment that holds the orientation o.
+// exif returns an APP1 segment that holds the orientation o. If big is true, it is big-endian.
 func exif(o byte, big bool) []byte {
 	tiff := []byte("II*\x00\x08\x00\x00\x00\x01\x00\x12\x01\x03\x00\x01\x00\x00\x00" + string(o) + "\x00\x00\x00\x00\x00\x00\x00")
 	if big {

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/data/vision"
 )
 
-// A pipe or a dangling link may have the name of an image file. ImageFolder and Load return an
-// error that names it, and do not block.
+// A pipe or a dangling link may have the name of an image file. ImageFolder and Load do not block.
+// They return an error that names the pipe or the link.
 func TestPipeAmongPictures(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "class", "a.png")

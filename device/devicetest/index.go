@@ -103,9 +103,9 @@ func spoil(a *array, element int, v int64) {
 	setBits(a.host, a.v.Type, a.at[element], uint64(v))
 }
 
-// checkIndexError runs op and checks that op, or the next wait, returns an index error. The axis
-// has size 4, the index is bad, and its position is one of positions. Several positions are allowed
-// because a parallel kernel may report any of several bad indices.
+// checkIndexError runs op and checks that op, or the next wait, returns an index error. The error
+// must name an axis of size 4, the index bad, and one of the given positions. Several positions are
+// allowed because a parallel kernel may report any of several bad indices.
 func (r *rig) checkIndexError(what string, op device.Op, bad int64, positions ...int64) {
 	r.Helper()
 	err := device.Run(r.dev, r.s, op)

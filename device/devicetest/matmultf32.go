@@ -44,9 +44,9 @@ func tf32(a *array) []float64 {
 	return list
 }
 
-// nearProduct compares y with the float64 product of matrices a (m×k) and b (k×n). The sizes z are
-// batch, m, k and n. It describes the first element of y that is not close, or returns "" if all
-// are close.
+// nearProduct compares y with the float64 product of matrices a (m×k) and b (k×n). It describes the
+// first element of y that is not close, or returns "" if all are close. The sizes z are batch, m, k
+// and n.
 func (y *array) nearProduct(z [4]int, a, b []float64) string {
 	for at, v := range y.floats() {
 		row, column := at/z[3], at%z[3]

@@ -332,8 +332,8 @@ func testReduceForms(r *rig) {
 		out.close(c.name, want, func(int) float64 { return 0 })
 	}
 
-	// 16-bit floats must be summed in float32. Summed in 16 bits, 4096 ones and some small numbers
-	// would stop growing at 256 or 2048.
+	// 16-bit floats must be summed in float32. A sum of 4096 ones in 16 bits would stop growing at
+	// 256 or 2048.
 	for _, t := range []dtype.Type{dtype.F16, dtype.BF16} {
 		ones := r.array(t, shape.Of(1, 4096), contiguous, func(int) uint64 { return expr.Encode(t, 1) })
 		for _, res := range []dtype.Type{t, dtype.F32} {

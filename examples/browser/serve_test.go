@@ -76,9 +76,9 @@ const exercise = `<script>
 })();
 </script>`
 
-// The page works in the browser that FLAMBEAU_CHROMIUM names, which ".ci/run browser" sets. Without
-// it, TestClassifier runs the page's training, and TestProgram checks the contents of the page's
-// program.
+// The page works in the browser that FLAMBEAU_CHROMIUM names. The command ".ci/run browser" sets
+// this variable. Without it, TestClassifier runs the page's training, and TestProgram checks the
+// contents of the page's program.
 func TestBrowser(t *testing.T) {
 	chromium := os.Getenv("FLAMBEAU_CHROMIUM")
 	if chromium == "" {

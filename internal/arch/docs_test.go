@@ -217,8 +217,8 @@ var (
 	word     = regexp.MustCompile(`\b[A-Za-z_]\w*`)
 )
 
-// goSnippets returns the pieces of Go code in a page. These are the last columns of tables, code
-// blocks, and text in backquotes elsewhere. The other columns of tables have PyTorch's names.
+// goSnippets returns the pieces of Go code in a page: code blocks, and text in backquotes. Of a
+// table it takes only the last column, because the other columns have PyTorch's names.
 func goSnippets(page string) []string {
 	var code []string
 	fenced, goCode := false, false

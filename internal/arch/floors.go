@@ -68,7 +68,7 @@ var floors = []floor{
 	{"cmd/...", []string{"train", "data/digits", "cuda", "cuda/doctor", "tensor/optest", "internal/glyphs", "vet"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
-	// vet recognises the packages that it checks by their paths, and does not import them
+	// vet does not import the library: it recognises the library's packages by their paths
 	{"vet", nil},
 	{"internal/atomicfile", []string{"internal/filelock"}},
 	{"internal/callsite", nil},

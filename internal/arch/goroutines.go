@@ -13,8 +13,8 @@ var goroutines = map[string]string{
 	"profile/collector.go": "docs/inside/tracing.md: nothing is passed down through the driver's interface",
 }
 
-// asksGoroutine reports a use of the calling goroutine's identity in any file that is not in
-// goroutines.
+// asksGoroutine reports a file that asks which goroutine calls it, unless the map goroutines lists
+// the file.
 func (c *checker) asksGoroutine(name string, f *ast.File) {
 	if goroutines[name] != "" {
 		return

@@ -69,8 +69,9 @@ func (p program) outside(function, file string) bool {
 }
 
 // standard reports whether a function belongs to one of Go's packages. If the file does not show
-// it, the package path of the function decides. A module of the program may have the name of a Go
-// package ("text", "image"). But none of its packages has the full path of a Go package.
+// it, the package path of the function decides. A module of the program may be named like a Go
+// package ("text", "image"). For its packages the full path decides, because it is never that of a
+// Go package.
 func (p program) standard(function, file string) bool {
 	if p.root != "" && filepath.IsAbs(filepath.FromSlash(file)) {
 		return strings.HasPrefix(file, p.root)

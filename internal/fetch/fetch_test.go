@@ -319,7 +319,7 @@ func TestWrongDigest(t *testing.T) {
 	// If the first address has wrong contents, File must use the next one.
 	wrong := serve(t, content[1:])
 	fetchAndCheck(t, Source{URLs: []string{wrong.URL + "/f", s.URL + "/f"}, Digest: good}, o, content)
-	// The digest should come from the server, which sends none.
+	// HubDigest takes the digest from the server, but this server sends none.
 	s.etag = ""
 	if _, err := File(t.Context(), Source{URLs: []string{s.URL + "/g"}, Digest: HubDigest()}, o); !errors.Is(err, ErrNoDigest) {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func open(t *testing.T, path string) *os.File {
 	return f
 }
 
-// TestLock checks that a lock belongs to one open file and ends with it. It must not prevent
+// TestLock checks that a lock belongs to one open file and ends with it. A lock must not prevent
 // reading or writing.
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")

@@ -72,7 +72,7 @@ func TestOpFiles(t *testing.T) {
 	}
 }
 
-// shapeOf returns the shape of the operand in after its views.
+// shapeOf returns the shape that an operand has after its views.
 func shapeOf(in Operand) []int {
 	shape := slices.Clone(in.Base.Shape)
 	at := func(dim int) int { return (dim + len(shape)) % len(shape) }

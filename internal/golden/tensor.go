@@ -35,8 +35,8 @@ func (t Tensor) IsFloat() bool {
 	return slices.Contains([]string{"F64", "F32", "F16", "BF16"}, t.DType)
 }
 
-// Float32s returns the elements of an F32 tensor. For other types it panics, because a test that
-// calls it reads the wrong tensor.
+// Float32s returns the elements of an F32 tensor. For other types it panics, because the test then
+// reads the wrong tensor.
 func (t Tensor) Float32s() []float32 {
 	t.must("F32")
 	out := make([]float32, t.Len())

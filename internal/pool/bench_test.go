@@ -47,7 +47,8 @@ func TestNoAllocations(t *testing.T) {
 		b := alloc(4096, 0)
 		p.Queue(b, b.Generation())
 	})
-	// Each event of the fake device is a Go object. Only the pool itself must not allocate.
+	// A use on another stream needs an event, which is a Go object of the fake device. The pool
+	// itself must not allocate.
 	for range 100 {
 		b := alloc(4096, 0)
 		b.Use(1)

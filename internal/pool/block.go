@@ -141,7 +141,8 @@ type Block struct {
 	listPrev, listNext *Block
 	left, right        *Block
 
-	// other streams that used the block; a spare struct keeps the memory of the slice
+	// other streams that used the block; when the Block struct is recycled, it keeps the memory of
+	// the slice
 	uses     []StreamID
 	events   int  // number of events that must be done before the block can be reused
 	deferred bool // whether the block is in Pool.deferred

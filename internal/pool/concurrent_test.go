@@ -319,8 +319,8 @@ func TestEarlyCollection(t *testing.T) {
 	t.Logf("peak %s with, %s without; %d early collections", human(with.AllocatedBytes.Peak), human(without.AllocatedBytes.Peak), with.EarlyCollections)
 }
 
-// TestEarlyCollectionIgnoresOwnedBlocks allocates blocks that their owners free. They must cause no
-// early collections.
+// TestEarlyCollectionIgnoresOwnedBlocks allocates blocks that their owners free. Such blocks must
+// cause no early collections.
 func TestEarlyCollectionIgnoresOwnedBlocks(t *testing.T) {
 	o := tiny()
 	o.GCRatio, o.GCMinBytes = 1, 1

@@ -2,8 +2,8 @@ package pool
 
 import "fmt"
 
-// eventQueue holds the events of one stream that freed blocks of other streams wait for. Events are
-// done in the order in which they were recorded.
+// eventQueue holds events that were recorded on one stream. Freed blocks of other streams wait for
+// them. The events are done in the order in which they were recorded.
 type eventQueue struct {
 	stream StreamID
 	waits  []eventWait

@@ -41,8 +41,8 @@ func TestForeignStreams(t *testing.T) {
 	}
 }
 
-// TestPauseEvents frees blocks that other streams used during a capture. The frees must succeed,
-// and the pool must not query events.
+// TestPauseEvents pauses events, as a capture requires, and frees a block that another stream has
+// used. The free must succeed, and the pool must not query events before ResumeEvents.
 func TestPauseEvents(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
@@ -273,8 +273,8 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-// TestOriginIsLetGo frees a block. The pool must not keep alive the object that Where in the origin
-// of the block refers to.
+// TestOriginIsLetGo frees a block whose origin refers to an object (the field Where). The pool must
+// not keep this object alive.
 func TestOriginIsLetGo(t *testing.T) {
 	p := New(newFake(0), tiny())
 	gone := make(chan struct{})

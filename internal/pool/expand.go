@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Expander is implemented by a Backing with virtual memory. With Options.Expandable a pool then
+// Expander is implemented by a Backing with virtual memory. If Options.Expandable is set, the pool
 // reserves a range of addresses for each stream and size class. It maps pages into the range when
 // blocks need them, and gives whole free pages back. One segment then grows in place. Without this,
 // there are many segments of fixed sizes, with free parts that are too small for any request.

@@ -54,7 +54,7 @@ func TestHold(t *testing.T) {
 	free(b)
 	segments := p.Stats().Segments.Current
 	p.Empty()
-	// all segments except the one of 40 MiB were taken over
+	// Empty gives back only the segment of 40 MiB, which the held stream has not taken over.
 	if n := p.Stats().Segments.Current; n != segments-1 {
 		t.Errorf("%d of %d segments are left, want all but one", n, segments)
 	}

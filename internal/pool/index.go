@@ -26,7 +26,8 @@ func (x *bins) insert(b *Block, unit uint64, count int) {
 		x.words = make([]uint64, count/64+1)
 		x.summary = make([]uint64, count/64/64+1)
 	}
-	// the last list holds all larger blocks; only expandable segments have them
+	// the last list holds all blocks of its size or larger; only expandable segments have larger
+	// ones
 	i := min(b.size>>bits.TrailingZeros64(unit), uint64(len(x.heads)-1))
 	h := x.heads[i]
 	b.listPrev, b.listNext = nil, h

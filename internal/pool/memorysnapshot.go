@@ -84,7 +84,8 @@ func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
 	return out
 }
 
-// ownerPlace is an owner with the text of its Where, which is used only if the owner has no stack.
+// ownerPlace is an owner with the text of its Where. This text is used only if the owner has no
+// stack.
 type ownerPlace struct {
 	owner
 	where string
@@ -184,7 +185,7 @@ func (r *resolver) category(i int) string {
 }
 
 // categoryOf returns a category, such as [device.CategoryParameter], for memory that was allocated
-// with this stack. The innermost call of a function such as Forward or Backward decides.
+// with the given stack. The innermost call of a function such as Forward or Backward decides.
 func categoryOf(frames []device.Frame) string {
 	for _, f := range frames {
 		// in the name of a generic function, "[...]" stands for the type arguments

@@ -36,8 +36,8 @@ type owned struct {
 	uses   []StreamID
 }
 
-// access is an access of a stream to the bytes from addr to addr+size. It has ended when the stream
-// has finished end units of work.
+// access is an access of a stream to the bytes from addr to addr+size. The access has ended when
+// the stream has finished as many units of work as the field end says.
 type access struct {
 	addr   uintptr
 	size   uint64

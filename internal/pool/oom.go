@@ -209,7 +209,7 @@ func human(n uint64) string {
 
 var _ device.ShortageError = (*OOMError)(nil)
 
-// Shortage returns the numbers as a device.Shortage.
+// Shortage returns the numbers of the error as a device.Shortage.
 func (e *OOMError) Shortage() device.Shortage {
 	s := device.Shortage{Device: e.Device, Asked: int(e.Asked), For: e.For.Describe(), Total: int(e.Total), Free: int(e.Free), Limit: int(e.Limit),
 		Reserved: int(e.Reserved), Allocated: int(e.Allocated + e.Pending)}

@@ -92,8 +92,8 @@ func (a *args) convTranspose() (in, out int, kernel []int, o []nn.Option) {
 }
 
 // batch returns the options of a batch or instance normalisation. affine and track are the
-// positions of torch's arguments affine and track_running_stats. An absent argument has the value
-// on.
+// positions of torch's arguments affine and track_running_stats. The parameter on is the default of
+// both: true for a batch normalisation, false for an instance normalisation.
 func (a *args) batch(affine, track int, on bool) []nn.Option {
 	o := a.opts(-1)
 	switch w, s := a.bool(affine, "affine", on), a.bool(track, "track_running_stats", on); {

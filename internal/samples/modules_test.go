@@ -32,8 +32,8 @@ func noArgs[M any](m M) func(a *args) any {
 	}
 }
 
-// opts returns the options of a layer: without bias if the argument at position bias is False, and
-// in the scope of the sample.
+// opts returns the options of a layer. They place the layer in the scope of the sample, and leave
+// out its bias if the argument at position bias is False.
 func (a *args) opts(bias int) []nn.Option {
 	o := []nn.Option{nn.In(a.scope)}
 	if !a.bool(bias, "bias", true) {

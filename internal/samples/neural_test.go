@@ -92,8 +92,8 @@ func softmaxes(f func(x T, dim int) T) call {
 	return func(a *args) any { return f(a.cast(2, a.x()), a.int(1, "dim", 0)) }
 }
 
-// dropouts returns a call of f. The parameter training is the default of the argument of the same
-// name.
+// dropouts adapts f, a method that drops elements. If a sample lacks the argument training, the
+// parameter training takes its place.
 func dropouts(f func(x T, p float64) T, training bool) call {
 	return func(a *args) any {
 		a.ignored("inplace")

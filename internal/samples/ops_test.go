@@ -175,7 +175,7 @@ func (w *walk) row(t *testing.T, f call, r *row, ways []variant) {
 	}
 }
 
-// summary logs the number of comparisons. The test fails if it is below least.
+// summary logs the number of comparisons. The test fails if fewer than least entries were compared.
 func (w *walk) summary(t *testing.T, what string, least int) {
 	t.Helper()
 	t.Logf("%d entries of %s, %d of them compared; %d samples and %d inputs to refuse; "+

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A row is one recorded call of PyTorch, or the last row of an entry, as described in the package
-// comment.
+// A row is one recorded call of PyTorch. The last row of an entry describes the entry instead. The
+// package comment explains the fields.
 type row struct {
 	Op      string                     `json:"op"`
 	N       int                        `json:"n"`

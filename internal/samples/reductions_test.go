@@ -34,8 +34,8 @@ func orWhole(f func(x T, dims ...int) (values, indices T)) call {
 }
 
 // moments returns the dimensions and the correction of Var and Std. torch's older argument unbiased
-// stands for the correction: True for 1, False for 0. It may be the first argument, the second
-// argument, or a named argument.
+// stands for the correction: True for 1, False for 0. A call may pass unbiased as the first
+// argument, as the second argument, or by name.
 func moments(a *args) (correction int, dims []int) {
 	correction = 1
 	unbiased := a.arg(-1, "unbiased")
@@ -151,7 +151,7 @@ func quantile(a *args, one func(x T, q float64, how tensor.Interpolation, dims .
 	return one(a.x(), a.float(1, "q", 0), how, d...)
 }
 
-// oldNorm is torch.norm, whose argument p may be a word.
+// oldNorm is torch.norm, whose argument p may be a number, None or a string such as "nuc".
 var oldNorm call = func(a *args) any {
 	x, d := a.cast(4, a.x()), a.ints(2, "dim")
 	keep := a.addKeepDim(3, nil)

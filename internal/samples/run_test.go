@@ -191,8 +191,8 @@ func flat(v any) (out []any) {
 	return out
 }
 
-// weightedSum multiplies each result that requires a gradient by numbers from the function seed,
-// and returns the sum. It returns nil if no result requires a gradient.
+// weightedSum multiplies each result that requires a gradient by the numbers that the function seed
+// returns, and returns the sum. It returns nil if no result requires a gradient.
 func weightedSum(outs []any) (total *tensor.Tensor) {
 	for k, o := range outs {
 		y, _ := o.(*tensor.Tensor)

@@ -90,8 +90,8 @@ func TestWholeFolder(t *testing.T) {
 	}
 }
 
-// TestRowsOfSize tests exceptions whose message is a factor or a bound. Such an exception must
-// match errors up to that size.
+// TestRowsOfSize tests exceptions whose message is a factor, such as ×4, or a bound, such as ≤1e-6.
+// Such an exception must match only errors up to that size.
 func TestRowsOfSize(t *testing.T) {
 	const off = "element 3 is 3e-07, want 0: off by 3e-07, 1e-07 is allowed"
 	for msg, want := range map[string]bool{

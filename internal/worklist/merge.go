@@ -140,9 +140,9 @@ func (m *merger) operands() bool {
 			return false
 		}
 		m.how.Operands[k], own, linked = ^out, ins, true
-		// The map's operands replace v in the list of operands. Their index matters for a
-		// reduction: it visits the elements in the order of the first operand with the most nonzero
-		// strides.
+		// The map's operands replace v in the list of operands. The order of this list matters for
+		// a reduction: it visits the elements in the order of the first operand with the most
+		// nonzero strides.
 		for i := range own {
 			m.operand(own[i])
 		}
@@ -164,8 +164,8 @@ func (m *merger) operand(v device.View) int {
 	return i
 }
 
-// follow returns views of map i's operands. Item j reads the map's result out through the view v;
-// the new views have the shape and the order of v.
+// follow returns views of map i's operands. The argument out is a result of the map, and item j
+// reads this result through the view v. The new views have the shape and the order of v.
 func (m *merger) follow(out, v *device.View) ([]device.View, bool) {
 	made := m.made
 	// A reduction whose map uses the position cannot merge dimensions, so it may add in another

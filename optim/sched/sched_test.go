@@ -69,7 +69,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// A tree that does not fit is an error, and changes nothing.
+// Loading a tree that does not fit is an error, and changes nothing.
 func TestWrongTrees(t *testing.T) {
 	for name, make := range makers {
 		kind := "sgd"
@@ -139,8 +139,8 @@ func TestConstantZero(t *testing.T) {
 	}
 }
 
-// Steps after the end of the cycle panic. Programs make them if they pass a number of epochs
-// instead of steps.
+// Steps after the end of the cycle panic. A program makes such steps if it passes a number of
+// epochs as the number of steps.
 func TestOneCycleEnds(t *testing.T) {
 	s := sched.NewOneCycle(one(1), sched.OneCycleConfig{MaxLR: []float64{1}, Steps: 2})
 	defer func() {

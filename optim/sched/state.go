@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/optim"
 )
 
-// A setting is an entry of a schedule's state. get returns its value for a tree. set checks a
-// value from a tree. It returns a function that stores the value, or a text that says what is
-// wrong.
+// A setting is an entry of a schedule's state. The function get returns its value for a tree. The
+// function set checks a value from a tree, and returns a function that stores the value, or a text
+// that says what is wrong.
 type setting struct {
 	name string
 	get  func() any

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// autocastCase describes an op as autocast treats it. floats marks the floating point operands,
-// which autocast casts. Autocast does not change other operands.
+// autocastCase describes how autocast treats an op. floats marks the floating point operands, which
+// autocast casts. Autocast does not change other operands.
 type autocastCase struct {
 	name   string // name of the method or function, as in _golden/amp.py
 	op     string
@@ -20,7 +20,7 @@ type autocastCase struct {
 	run    func(s *tensor.Scope, w *walk, types []dtype.Type, grad bool) (y *tt, leaves []*tt)
 	class  tensor.AutocastClass
 	only   []dtype.Type // types that the row of the table accepts
-	// true if the row computes more than the op, so that the type is not compared
+	// true if the row computes more than the op; the type of its result is then not compared
 	mixed bool
 }
 
@@ -123,7 +123,7 @@ func TestAutocastTypes(t *testing.T) {
 	w := &walk{dev: hostDevice()}
 	used := map[string]bool{}
 	for _, c := range autocastCases() {
-		// with -short, which the race detector needs because it is slow, test only some ops
+		// with -short test only some ops; the race detector is too slow to test all of them
 		if testing.Short() && !someOps(c.op) {
 			continue
 		}

@@ -91,7 +91,8 @@ func exprRows() []row {
 		}), call: func(x []*tt) *tt { return tensor.Expr("a > b", tensor.Vars{"a": x[0], "b": x[1]}) }})
 }
 
-// named reports whether text contains the letter as a name.
+// named reports whether text contains the letter as a name of its own, and not only within other
+// names.
 func named(text string, letter byte) bool {
 	word := func(i int) bool {
 		return i >= 0 && i < len(text) && (text[i] >= 'a' && text[i] <= 'z' || text[i] == '_')

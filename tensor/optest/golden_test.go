@@ -186,9 +186,9 @@ var stored = map[string]dtype.Type{"F32": dtype.F32, "F64": dtype.F64, "I64": dt
 
 func arrayOf(t golden.Tensor) array { return array{t.Shape, t.Float64s()} }
 
-// goldenCase runs one case on dev and describes what is wrong. On the CPU it uses both precisions.
-// On other devices it uses only float32. float64 would need more kernels, and TestCUDA compares
-// float64 results between devices.
+// goldenCase runs one case on dev and describes what is wrong. On the CPU it runs the case in
+// float32 and in float64. On other devices it uses only float32: float64 would need more kernels,
+// and TestCUDA compares float64 results between devices.
 func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong []string) {
 	op := goldenOps[c.Op]
 	if op == nil {

@@ -189,8 +189,8 @@ func partOf(a golden.Args) func(values, indices *tt) *tt {
 	}
 }
 
-// pickTerms returns the sums of absolute terms for an op that only selects elements. Its gradient
-// adds up the result's gradients of overlapping windows. 8 is an upper bound of such a sum.
+// pickTerms returns the sums of absolute terms for an op that only selects elements. Where windows
+// overlap, its gradient is a sum of the result's gradients. 8 is an upper bound of this sum.
 func pickTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	if c.In[0].GradF64 != nil {

@@ -94,9 +94,9 @@ func tolerances(a golden.Args) []float64 {
 	return nil
 }
 
-// linalgTerms returns the sums of absolute terms for a linear algebra routine. Each element is a
-// sum of several products, each at most as large as the largest element of its matrix. The same
-// holds for a gradient.
+// linalgTerms estimates the sums of absolute terms for a linear algebra routine. An element of a
+// result or of a gradient is a sum of several products. Each product is at most as large as the
+// largest element of the matrix. So every sum counts as 16 times that element.
 func linalgTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	size := func(a array) []float64 {

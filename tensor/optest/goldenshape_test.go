@@ -113,8 +113,8 @@ func order(a golden.Args) float64 {
 	return p
 }
 
-// productSums lists the ops whose results and gradients are sums of products of their operands.
-// Their sums of absolute terms are the results of the op for absolute values.
+// productSums lists the ops whose results and gradients are sums of products of their operands. The
+// op gives the sums of absolute terms if its operands are replaced by their absolute values.
 var productSums = map[string]bool{"expand": true, "broadcast_to": true, "repeat": true, "tile": true, "repeat_interleave": true, "unfold": true, "as_strided": true, "pad": true,
 	"outer": true, "dot": true, "bmm": true, "addmm": true, "baddbmm": true, "einsum": true, "gather": true, "scatter_add": true, "embedding": true, "index_select": true}
 

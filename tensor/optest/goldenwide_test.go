@@ -56,8 +56,9 @@ func init() {
 	})
 }
 
-// cancels lists ops whose result or gradient is a difference. Each function adds the terms instead
-// of subtracting them. Its arguments are the operands x and the result y.
+// cancels lists ops whose result or gradient is a difference. The functions out and grad add the
+// terms of the result and of the gradient instead of subtracting them. Their arguments are the
+// operands x, the case's arguments a, and the result y.
 var cancels = map[string]struct {
 	out, grad func(x []float64, a golden.Args, y float64) float64
 }{

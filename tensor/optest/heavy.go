@@ -66,7 +66,7 @@ func (r *row) floats() []dtype.Type {
 	return floatTypes
 }
 
-// integers returns the types other than floating point that a row with ints accepts.
+// integers returns the types other than floating point that a row accepts if its field ints is set.
 func (r *row) integers() []dtype.Type {
 	return slices.DeleteFunc(dtype.Types(), func(t dtype.Type) bool { return t.IsFloat() || r.noBool && t == dtype.Bool })
 }

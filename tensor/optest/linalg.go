@@ -199,7 +199,7 @@ func linalgRows() []row {
 	return slices.Concat(rows, compositeRows(), contractionRows())
 }
 
-// contractionRows returns the rows of sums of products, and of norms that are sums.
+// contractionRows returns the table's rows for sums of products, and for norms that are sums.
 func contractionRows() []row {
 	var rows []row
 	add := func(op, method string, in [][]int, call func(x []*tt) *tt, ref func(x []array) array) *row {
@@ -271,8 +271,8 @@ func contractionRows() []row {
 	return rows
 }
 
-// compositeRows returns the rows of Kron, Trace, Cross and MatrixPower. These ops work on the
-// operands' device.
+// compositeRows returns the table's rows for Kron, Trace, Cross and MatrixPower. These ops work on
+// the operands' device.
 func compositeRows() []row {
 	var rows []row
 	for _, in := range [][][]int{{{2, 3}, {2, 2}}, {{2}, {2, 3}}, {{2, 1, 2}, {3}}, {{}, {2}}, {{0, 2}, {2, 2}}, {{1, 2, 1, 1, 2}, {1, 1, 2, 1, 2}}} {

@@ -81,7 +81,7 @@ func TestDistributions(t *testing.T) {
 }
 
 // TestDrawing checks that random numbers depend only on the seed and on the numbers drawn before.
-// The gradient of dropout uses the mask of the result.
+// It also checks that the gradient of dropout uses the mask of the result.
 func TestDrawing(t *testing.T) {
 	draw := func(seed uint64, f func(s *tensor.Scope) *tt) (v []float64) {
 		tensor.Do(func(s *tensor.Scope) { v = f(s).Floats() }, tensor.Seed(seed))

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// keys computes Keys' kernel, the weight of bicubic interpolation at distance t.
+// keys computes the weight of bicubic interpolation at distance t, by the kernel of R. Keys.
 func keys(t float64) float64 {
 	switch t = math.Abs(t); {
 	case t <= 1:

@@ -96,10 +96,11 @@ func scatterRows() []row {
 	var rows []row
 	add := func(r row) { rows = append(rows, r) }
 
-	// apart is an index along dimension 1 of the shape [3, 4]. It selects no element twice: if an
-	// element is set twice, central differences do not give the right gradient.
+	// apart is an index along dimension 1 of a tensor of shape [3, 4]. It selects no element twice:
+	// if an element is set twice, central differences do not give the right gradient.
 	apart := array{[]int{2, 3}, []float64{3, 0, 1, 2, 1, 0}}
-	// an index along dimension 0 of the same shape
+	// down is an index along dimension 0 of a tensor of shape [3, 4]. It selects no element twice
+	// either.
 	down := array{[]int{2, 3}, []float64{2, 0, 1, 0, 1, 2}}
 	for _, c := range []struct {
 		axis  int
@@ -211,7 +212,7 @@ func scatterRows() []row {
 	}
 	add(row{op: "gather", methods: []string{"Gather"}, in: [][]int{{}, {}}, index: map[int]int{1: 1}, ref: first, call: func(x []*tt) *tt { return x[0].Gather(-1, x[1]) }})
 	add(row{op: "index_select", methods: []string{"IndexSelect"}, in: [][]int{{}, {1}}, index: map[int]int{1: 1}, ref: first, call: func(x []*tt) *tt { return x[0].IndexSelect(0, x[1]) }})
-	// No index selects the last row, because EmbeddingPadded leaves out its gradient.
+	// No index selects the last row, because EmbeddingPadded gives this row no gradient.
 	add(row{op: "embedding", methods: []string{"EmbeddingPadded"}, in: [][]int{{5, 3}, {2, 4}}, index: map[int]int{1: 4}, ref: selectRef(0),
 		call: func(x []*tt) *tt { return x[0].EmbeddingPadded(x[1], -1) }})
 

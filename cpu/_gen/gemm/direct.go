@@ -15,8 +15,8 @@ import (
 // directs writes the kernels that read both factors in place. Products that are too small or too
 // narrow for packing use them.
 func directs(dir string) {
-	// The fields one and two are the greatest numbers of rows in kernels of one vector and of two
-	// vectors. The field many is the number of vectors in the kernel of one row.
+	// The field one is the greatest number of rows in a kernel of one vector, and the field two in
+	// a kernel of two vectors. The field many is the number of vectors in the kernel of one row.
 	for isa, f := range map[string]struct {
 		name           string
 		one, two, many int // sizes of kernels

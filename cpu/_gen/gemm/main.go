@@ -35,8 +35,8 @@ var tiles = []tile{
 	{"AVX512BF16", "uint16", 64, 14, 16},
 }
 
-// size returns the size in bytes of a vector's lane. A lane holds one sum, or the elements whose
-// products one step adds to a sum.
+// size returns the size in bytes of a vector's lane. A lane of the result holds one sum. A lane of
+// an operand holds the elements whose products one step adds to a sum.
 func (t tile) size() int { return map[string]int{"float32": 4, "float64": 8, "uint16": 4}[t.typ] }
 
 // pairs reports whether a lane holds two elements that are neighbours along k.
@@ -50,8 +50,9 @@ func (t tile) sum() string {
 	return t.typ
 }
 
-// ahead returns how many lines of 64 bytes, from the address next on, the kernel prefetches in four
-// steps. In float64 a panel of A has twice as many bytes for each step.
+// ahead returns how many lines of 64 bytes the kernel prefetches in four steps. The first line is
+// at the address in the kernel's parameter next. In float64 a panel of A has twice as many bytes
+// for each step.
 func (t tile) ahead() int { return t.size() / 4 }
 
 func (t tile) suffix() string {
@@ -229,7 +230,8 @@ func micro(c *ctx, h int) {
 	c.SignatureExpr(fmt.Sprintf("func(k int, a, b *%s, ldb int, c *%s, ldc, w, accumulate int, next *%s)", t.typ, t.sum(), t.typ))
 	k, a, b, ldb := c.pointer("k"), c.pointer("a"), c.pointer("b"), c.elements("ldb", t.sum())
 	dst, ldc := c.pointer("c"), c.elements("ldc", t.sum())
-	// Prefetching from next on was measured only with AVX-512, so the kernels of AVX2 ignore next.
+	// Prefetching from the address next on was measured only with AVX-512, so the kernels of AVX2
+	// ignore the parameter next.
 	next := reg.GPVirtual(nil)
 	if t.bytes == 64 {
 		next = c.pointer("next")

@@ -95,7 +95,7 @@ func window(c *ctx, h, vectors int) {
 	ptr := make([]reg.GPVirtual, h)
 	{
 		a, rows := c.pointer("a"), c.pointer("rows")
-		// in the last rows, the pointers reuse the registers of a and rows
+		// the pointers that are computed last reuse the registers of a and rows
 		for r := h - 1; r >= 0; r-- {
 			p := c.GP64()
 			c.MOVQ(operand.Mem{Base: rows, Disp: 8 * r}, p)

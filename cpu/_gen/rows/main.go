@@ -372,7 +372,7 @@ func (c *ctx) substitute() {
 	m, err := sign.Resolve()
 	check(err)
 	flip := c.broadcast(m.Addr)
-	// a and y begin at the row with number first
+	// a and y begin at the row whose number is the parameter first
 	at, y := c.GP64(), c.GP64()
 	c.MOVQ(ars, at)
 	c.IMULQ(first, at)

@@ -16,7 +16,8 @@ func Philox(dst []uint32, seed, counter uint64) {
 }
 
 // wholeRounds returns a function that does the same as philox, for any number of whole blocks. The
-// kernel fills as many elements as possible, in multiples of words, and plain Go fills the rest.
+// kernel can only fill a multiple of words elements. It fills as many as possible, and plain Go
+// fills the rest.
 func wholeRounds(words int, kernel func(dst []uint32, seed, counter uint64)) func(dst []uint32, seed, counter uint64) {
 	return func(dst []uint32, seed, counter uint64) {
 		n := len(dst) - len(dst)%words

@@ -1,8 +1,8 @@
 package gemm
 
 // A task first reads its panels from the third-level cache or from memory. To hide this latency,
-// each call of a kernel prefetches a part of what later calls read: a share of a panel. A share is
-// short, because a core can wait for few cache lines at a time.
+// each call of a kernel prefetches a share of a panel that later calls read. A share is short,
+// because a core can wait for few cache lines at a time.
 
 // area is the part of a task that one call of multiplyAhead computes: the product of panels a0 to
 // a1-1 of A with panels b0 to b1-1 of B, over the block of k from k0 to k0+kc. The whole task
@@ -40,9 +40,9 @@ func (j *job[E, T]) following(at area) area {
 
 // multiplyAhead multiplies the panels of one area. It calls a kernel for each panel of A and each
 // panel of B. For each panel of A, up to half of the calls, rounded up, prefetch the next panel of
-// A. After the last panel of A, that is the first one of the next area. The other calls prefetch
-// panels of B of the task's next area, until no calls are left. If the task packs its panels of A
-// itself, no call prefetches A.
+// A. After the last panel of A, the next panel is the first one of the next area. The other calls
+// prefetch panels of B of the task's next area, until no calls are left. If the task packs its
+// panels of A itself, no call prefetches A.
 func (j *job[E, T]) multiplyAhead(l *local[E, T], to *target[T], at area) {
 	then := j.following(at)
 	panels, sharesB := at.b1-at.b0, j.kern.shares

@@ -122,8 +122,8 @@ type placeBuffer struct{ a, src []float32 }
 
 var placeBuffers sync.Pool
 
-// forwardByPlace computes Forward place by place. If another method is faster, it does nothing and
-// returns false.
+// forwardByPlace does the same as [Conv.Forward], place by place. If another method is faster, it
+// does nothing and returns false.
 func (c *Conv) forwardByPlace(par Parallel, y, x, w []float32) bool {
 	if !c.small(c.Channels, size(c.In)) || c.Channels/c.Groups < 8 || !finite(par, w) {
 		return false
@@ -135,8 +135,8 @@ func (c *Conv) forwardByPlace(par Parallel, y, x, w []float32) bool {
 	return true
 }
 
-// dataByPlace computes Data place by place. If another method is faster, it does nothing and
-// returns false.
+// dataByPlace does the same as [Conv.Data], place by place. If another method is faster, it does
+// nothing and returns false.
 func (c *Conv) dataByPlace(par Parallel, dx, g, w []float32) bool {
 	if !c.small(c.Outputs, size(c.Out)) || c.Outputs/c.Groups < 8 {
 		return false

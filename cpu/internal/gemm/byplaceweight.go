@@ -33,8 +33,8 @@ type weightPlaceBuffer struct{ a, b, sums []float32 }
 
 var weightPlaceBuffers sync.Pool
 
-// weightByPlace computes Weight place by place. If another method is faster, it does nothing and
-// returns false.
+// weightByPlace does the same as [Conv.Weight], place by place. If another method is faster, it
+// does nothing and returns false.
 func (c *Conv) weightByPlace(par Parallel, dw, x, g []float32) bool {
 	kern := active32()
 	channels, outputs, in, out := c.Channels/c.Groups, c.Outputs/c.Groups, size(c.In), size(c.Out)
@@ -119,7 +119,7 @@ func (j *weightByPlace) packChannels(dst, src []float32, total, places, h, width
 	}
 }
 
-// task computes the gradients of all taps for one panel of output channels and one panel of
+// task computes the gradients of all taps for one panel of output channels and one panel of input
 // channels.
 func (j *weightByPlace) task(i int) {
 	column, p := i%j.columns, i/j.columns

@@ -97,9 +97,9 @@ type columns struct {
 	bufA    []float32
 	// if not nil, the kernel reads the weights A in place; packing them would take too long
 	weights []float32
-	// tapFirst selects the order of k within a block. If it is true, all channels of the first tap
-	// come first, then those of the next tap. Otherwise all taps of the first channel come first,
-	// then those of the next channel.
+	// tapFirst selects the order of k within a block. A tap is an element of the kernel. If
+	// tapFirst is true, all channels of the first tap come first, then those of the next tap.
+	// Otherwise all taps of the first channel come first, then those of the next channel.
 	tapFirst bool
 
 	dst        []float32
@@ -378,7 +378,8 @@ func (j *columns) cut(l *columnLocal, layout *inputLayout, u *unit, start, stop 
 }
 
 // multiply computes a tile of results: the places of a panel for h output channels. The argument
-// channel is the first of these. The slice panel describes this panel and the next.
+// channel is the first of these channels. panel[0] describes the panel, and panel[1] the next
+// panel.
 func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel int, a, b *float32, add bool) {
 	kern := j.kern
 	runs := l.runs[panel[0].run:panel[1].run]

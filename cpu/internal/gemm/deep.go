@@ -8,7 +8,7 @@ const (
 // deep computes a product in tasks that divide k as well as the rows or the columns. Each task thus
 // reads its own parts of both factors. The tasks for the first blocks of k add their sums to C, as
 // the method part does. The sums of each later block are stored in memory of their own. At the end,
-// deep adds these sums to C in the order of k, so the result has the bits that part computes.
+// deep adds these sums to C in the order of k. So the result has the same bits as that of part.
 func (d *direct[T]) deep(par Parallel, at part, k int, a, b, c operand[T], accumulate bool) {
 	m, n, block := at.m, at.n, d.kern.blockOf(k)
 	rows, cols := m, n

@@ -20,13 +20,14 @@ type direct[T float] struct {
 	// long as one multiplication of whole vectors.
 	half []directKernel[T]
 	row  directKernel[T] // kernel for one row and rowVectors vectors of columns
-	// rowVectors is the number of vectors of columns that the kernel row handles. A narrow product
-	// has at most narrow vectors of columns. For such a product, packing an A with contiguous rows
-	// would take about as long as the whole product.
+	// rowVectors is the number of vectors of columns that the kernel row handles. The field narrow
+	// is the greatest number of vectors of columns of a narrow product. For such a product, packing
+	// an A with contiguous rows would take about as long as the whole product.
 	rowVectors, narrow int
 	// If a narrow product has at least tallRows rows, B may have any layout: each task packs its
 	// panel of B. If the product has at most flatRows rows, the columns of A may be contiguous
-	// instead of its rows. The value 0 turns a rule off: the products that it describes pack A.
+	// instead of its rows. A limit of 0 turns its rule off: the products that the rule describes
+	// then pack A.
 	tallRows, flatRows int
 	// If outer is true, an outer product of vectors is computed row by row. Its result is written
 	// in longer parts than those of tiles.

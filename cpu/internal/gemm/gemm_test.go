@@ -60,9 +60,8 @@ func (m matrix[T]) at(i, j int) float64 { return float64(m.data[i*m.rs+j*m.cs]) 
 
 type gemmFunc[T float] func(par Parallel, m, n, k int, a []T, ars, acs int, b []T, brs, bcs int, c []T, crs, ccs int, accumulate bool)
 
-// testProduct compares one product with a float64 sum: the error of a sum of k products in any
-// order is at most about k·ε·Σ|a·b| (Higham, "Accuracy and Stability of Numerical Algorithms",
-// 3.1).
+// testProduct compares one product with float64 sums. The error of a sum of k products in any order
+// is at most about k·ε·Σ|a·b| (Higham, "Accuracy and Stability of Numerical Algorithms", 3.1).
 func testProduct[T float](r *rand.Rand, f gemmFunc[T], eps float64, m, n, k int, layout [3]int, accumulate bool) error {
 	a, b, c := newMatrix[T](r, m, k, layout[0]), newMatrix[T](r, k, n, layout[1]), newMatrix[T](r, m, n, layout[2])
 	before := append([]T(nil), c.data...)

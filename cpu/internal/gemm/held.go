@@ -8,7 +8,8 @@ import (
 )
 
 // held is memory outside of Go's heap for packed panels. It consists of huge pages, because a core
-// caches the addresses of few pages. With them, products of 1024 took 0.96 to 0.99 of the time.
+// caches the addresses of few pages. With huge pages, products of size 1024 took 0.96 to 0.99 of
+// the time.
 type held struct {
 	memory hostmem.Memory
 	addr   uintptr
@@ -35,8 +36,8 @@ func (h *held) grow(n int) bool {
 	return true
 }
 
-// large returns n elements, as aligned does. If they have at least the size of a huge page, their
-// memory belongs to h, and the system gets it back when the job is garbage.
+// large returns n elements, as the function aligned does. If they have at least the size of a huge
+// page, their memory belongs to h, and the system gets it back when the job is garbage.
 func (j *job[E, T]) large(h **held, buf []E, n int) []E {
 	size := int(unsafe.Sizeof(*new(E)))
 	if cap(buf) >= n || n*size < hostmem.HugePage {

@@ -194,7 +194,8 @@ func (j *int8Job) task(i int) {
 	l.a = nil
 }
 
-// readsRows reports whether VPDPBUSD reads rows of A in place, if their number and length allow it.
+// readsRows reports whether the layout of A lets VPDPBUSD read its rows in place. The caller also
+// checks their number and length.
 func (j *int8Job) readsRows() bool {
 	return j.kern.flip != 0 && j.a.cs == 1 && j.a.rs%crowdedInt8 != 0
 }

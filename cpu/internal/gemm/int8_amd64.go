@@ -84,7 +84,7 @@ func columnsInt8(a, b []int8, k, cs int, begin int32, out *[4]int32) {
 func sumInt8VNNI(x []int8) int32 { return totalInt8VNNI(&x[0], len(x)/64) }
 
 // packInt8AVX512 packs quads if the elements of B are neighbours along rows, or along columns that
-// are a multiple of four elements apart.
+// are a multiple of four elements apart. Otherwise it returns false.
 func packInt8AVX512(dst, src []int8, rs, cs, w, k int, flip byte) bool {
 	steps := k / 4
 	switch {

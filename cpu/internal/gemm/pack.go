@@ -3,9 +3,9 @@ package gemm
 import "unsafe"
 
 // pack copies a panel: dst[p*ldd+r] = src[r*rs+p*ks] for r < h and p < k. For kernels with pairs,
-// the index in dst is p/2*2*ldd+2*r+p%2, and a row of zeros follows an odd k. The elements of dst
-// from column h to ldd-1 get arbitrary values. Kernels may compute with them but do not store the
-// results.
+// the index in dst is p/2*2*ldd+2*r+p%2, and if k is odd, a row of zeros follows. The elements of
+// dst from column h to ldd-1 get arbitrary values. Kernels may compute with them but do not store
+// the results.
 func (kern *kernel[E, T]) pack(dst []E, ldd int, src []E, rs, ks, h, k int) {
 	switch {
 	case kern.pairs:

@@ -353,8 +353,9 @@ func (j *job[E, T]) tile(pool *pool[E, T], i int) {
 	j.finishTile(&to, whole)
 }
 
-// startTile returns where the sums of a task are put. If they are rounded and there is only one
-// group of k, this is memory of the task. If each sum begins with a value, startTile puts it there.
+// startTile returns the memory for the sums of a task. It is the task's own memory if the sums are
+// rounded and there is only one group of k. If each sum begins with a value, startTile puts it
+// there.
 func (j *job[E, T]) startTile(l *local[E, T], at area) target[T] {
 	to := j.to
 	r0, r1, c0, c1 := j.extent(at)
@@ -384,8 +385,9 @@ func (j *job[E, T]) extent(at area) (r0, r1, c0, c1 int) {
 	return r0, r1 + h, at.b0 * j.kern.width, min(at.b1*j.kern.width, j.ng)
 }
 
-// multiplyFused packs each panel of B of a block, and multiplies all panels of A with it while it
-// is in the cache. If together is true, it packs all panels first, and l.panel has room for them.
+// multiplyFused packs each panel of B of a block, and multiplies all panels of A with it while the
+// panel of B is in the cache. If together is true, multiplyFused packs all panels of B first, and
+// l.panel has room for them.
 func (j *job[E, T]) multiplyFused(l *local[E, T], to *target[T], at area, together bool) {
 	width, apart := j.kern.width, 0
 	if together {

@@ -126,9 +126,10 @@ type inputLayout struct {
 // overread is the greatest number of elements that a kernel reads past the end of a row.
 const overread = 16
 
-// layout decides how unit u is read. If all its windows lie inside the source, kernels read the
-// source itself, otherwise a copy with zeros around it. The argument reach is how many elements a
-// kernel may read past the last one that it needs.
+// layout decides how unit u is read. Kernels read the source itself if all windows lie inside it,
+// neighbouring places of a row are contiguous, and no read passes the end of the source. Otherwise
+// they read a copy with zeros around it. The argument reach is how many elements a kernel may read
+// past the last one that it needs.
 func (s *windowGrid) layout(u *unit, reach int) (l inputLayout) {
 	l.step = s.step[2]
 	inside := l.step == 1
@@ -277,9 +278,9 @@ func (s *windowGrid) place(l *inputLayout, image, z, y, x int) int {
 	return image*l.image + z*s.step[0]*l.row[0] + y*s.step[1]*l.row[1] + x
 }
 
-// offsets lists the offsets of the taps of n channels from a place. They are in the order of k. If
-// tapFirst is true, all channels of the first tap come first, otherwise all taps of the first
-// channel.
+// offsets lists the offsets of the taps of n channels from a place. They are in the order of the
+// product's dimension k. If tapFirst is true, all channels of the first tap come first, otherwise
+// all taps of the first channel.
 func (s *windowGrid) offsets(l *inputLayout, n int, tapFirst bool, list []int) []int {
 	list = list[:0]
 	if tapFirst {

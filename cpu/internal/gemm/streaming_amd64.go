@@ -5,8 +5,8 @@ package gemm
 import "github.com/flambeau-go/flambeau/cpu/internal/asm"
 
 // streams says whether large factors are packed by streaming stores. An ordinary store reads the
-// line that it overwrites, and evicts another one, which may have to be written to memory. On a
-// Zen 4, products of 1024 took 0.96 of the time with streaming stores if other programs used the
+// line that it overwrites, and evicts another one, which may have to be written to memory. On a Zen
+// 4, products of size 1024 took 0.96 of the time with streaming stores if other programs used the
 // third-level cache, and 1.00 otherwise. On processors of other vendors they were not measured.
 var streams = asm.AMD()
 

@@ -38,8 +38,8 @@ func TestStripes(t *testing.T) {
 	}
 }
 
-// roundedResult multiplies as summed does, and rounds the sums to bfloat16. If accumulate is true,
-// each sum begins with a bias.
+// roundedResult multiplies as the function summed does, and rounds the sums to bfloat16. If
+// accumulate is true, each sum begins with a bias.
 func roundedResult(par Parallel, m, n, k int, a []float32, ars, acs int, b []float32, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
 	var bias []float32
 	for j := 0; accumulate && j < n; j++ {

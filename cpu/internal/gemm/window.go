@@ -13,10 +13,10 @@ type windowKernel struct {
 	// window[h] adds to c[r*ldc+j], for r < h and j < width, the sum over i < n and q < cols of
 	// a[rows[r]+lines[i]+q]·b[(i*cols+q)*width+j]. The width is that of a panel.
 	window []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
-	// half[h] is like window[h], but for a width of lanes. The list may be nil.
+	// half[h] is like window[h], but its width is lanes. The list may be nil.
 	half []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
 	// pieces[n] copies one vector for each p < k and i < n, from src[offs[p]+list[2i]] to
-	// dst[p*width+list[2i+1]]. The outer loop is over p. pieces[0] does so for any n.
+	// dst[p*width+list[2i+1]]. The outer loop is over p. pieces[0] accepts any n.
 	pieces []func(dst, src *float32, offs *int, k int, list *int, n int)
 	// taps sets dst[i] to Σ w[p]·src[offs[p]+i] over p < k, for i < n, a multiple of lanes.
 	taps func(dst, src *float32, offs *int, w *float32, k, n int)

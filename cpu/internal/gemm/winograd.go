@@ -59,12 +59,13 @@ type winogradKernel struct {
 }
 
 const (
-	// limit of the number of transformed elements of a unit, which stay in the second-level cache
+	// limit of the number of transformed elements of a unit: that many stay in the second-level
+	// cache
 	winogradTile  = 1 << 18
 	winogradLanes = 16 // number of tiles that a transform handles at once
-	// An element may be this many times as large as the mean magnitude of the elements of a unit.
-	// The rounding errors that it causes in neighbouring results are then below a thousandth of
-	// that mean.
+	// An element may be this many times as large as a typical element of a unit (see the method
+	// even). The rounding errors that it causes in neighbouring results are then below a thousandth
+	// of the typical element.
 	winogradRange = 4096
 )
 
@@ -105,8 +106,8 @@ func (c *Conv) dataByTiles(par Parallel, dx, g, w []float32) bool {
 	return c.byTiles(par, &j)
 }
 
-// products counts pairs of a tap and a place of the result, for one image. It counts only the
-// pairs in which the tap reads the input and not the padding.
+// products counts pairs of a tap (an element of the kernel) and a place of the result, for one
+// image. It counts only the pairs in which the tap reads the input and not the padding.
 func (c *Conv) products() int {
 	n := 1
 	for i, kernel := range c.Kernel {
@@ -342,8 +343,8 @@ func (j *winograd) finite(g, row, h, first, last int) bool {
 	return true
 }
 
-// source transforms the inputs of row r of tiles, counted over all images. The first tile is in the
-// given lane.
+// source transforms the inputs of row r of tiles, where r counts the rows of all images. The first
+// tile of the row goes to the given lane.
 func (j *winograd) source(l *winogradLocal, g, r, lane int) {
 	image, top := r/j.tiles[0], r%j.tiles[0]*2-j.before[0]
 	plane := j.in[0] * j.in[1]

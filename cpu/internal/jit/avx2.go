@@ -106,7 +106,8 @@ func (c *compiler) compareAVX2(i int32, in expr.Instr) {
 	}
 	o := equals
 	if op == expr.OpLt || op == expr.OpLe {
-		// comparing with inverted sign bits compares unsigned integers
+		// The instruction compares signed integers. With inverted sign bits, it compares unsigned
+		// integers.
 		if o = greater; t == dtype.U32 || t == dtype.U64 {
 			p, q := c.temp(), c.temp()
 			c.vector(xor[0], length, p, x, c.bits(1<<(8*size-1), size), options{})

@@ -3,8 +3,8 @@ package jit
 // columns reports whether the loop combines columns.
 func (c *compiler) columns() bool { return c.Fold != nil && c.Fold.Columns }
 
-// holdSteps loads the strides from one element of a column to the next into registers that hold no
-// address. If there are too few such registers, the other strides stay in memory.
+// holdSteps loads strides into the registers that hold no address. A stride leads from one element
+// of a column to the next. If there are too few such registers, the other strides stay in memory.
 func (c *compiler) holdSteps() {
 	n := c.addresses()
 	for i := range c.Loads[:min(len(c.Loads), len(pointers)-n)] {
@@ -12,8 +12,8 @@ func (c *compiler) holdSteps() {
 	}
 }
 
-// A loop with few instructions goes down several vectors of columns together. With a single sum,
-// each addition would wait for the previous one. These are the limits.
+// A loop of at most shortStepCount instructions goes down up to mostTogether vectors of columns
+// together. With a single vector, each addition would wait for the previous one.
 const (
 	mostTogether   = 4  // vectors of columns
 	shortStepCount = 16 // instructions of the loop

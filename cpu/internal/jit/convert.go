@@ -35,7 +35,8 @@ func (c *compiler) convert(i int32, in expr.Instr) {
 		c.truncate(i, in, from, to)
 	case from.IsInteger() && to.IsInteger() && from.Size() > size:
 		x := c.vec(in.A)
-		// in this instruction the field reg is the source, whose 64-bit lanes determine the length
+		// in this instruction the field reg is the source; the length is that of the source's
+		// 64-bit lanes
 		c.vector(narrowToInt, c.length(8), x, 0, register(c.result(i, true)), options{})
 	default:
 		x := register(c.vec(in.A))

@@ -259,13 +259,13 @@ func (a *assembler) jumpAlways() (here func()) {
 	return func() { binary.LittleEndian.PutUint32(a.code[at:], uint32(len(a.code)-at-4)) }
 }
 
-// jumpBack writes a conditional jump back to the code whose offset is given by to.
+// jumpBack writes a conditional jump back. The argument to is the offset of the jump's target.
 func (a *assembler) jumpBack(condition byte, to int) {
 	a.bytes(0x0f, condition)
 	a.word(uint32(int32(to - len(a.code) - 4)))
 }
 
-// jumpTo writes a jump back to the code whose offset is given by to.
+// jumpTo writes a jump back. The argument to is the offset of the jump's target.
 func (a *assembler) jumpTo(to int) {
 	a.bytes(0xe9)
 	a.word(uint32(int32(to - len(a.code) - 4)))

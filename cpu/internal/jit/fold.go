@@ -26,7 +26,7 @@ func (c *compiler) countAccumulators() int {
 		return max(1, c.together)
 	case c.Fold.Short:
 		return 8 / c.lanes
-	// the order matters for neither integers nor extremes, so few accumulators suffice
+	// integers and extremes have the same result in every order, so few accumulators suffice
 	case !c.wide && (c.Fold.Kind >= Max || !t.IsFloat()):
 		return 4
 	case t.Size() == 8:

@@ -25,7 +25,7 @@ var (
 	sqrtFloat                    = floats(0x51)
 	moveVector, storeVector      = floats(0x10), floats(0x11)
 	compareFloat                 = floats(0xc2)
-	// the minimum or maximum of two numbers; if one of them is NaN, the other one
+	// the minimum or maximum of two numbers; if one of them is NaN, the result is the other one
 	floatRange = lanes(3, 1, 0x50)
 	roundFloat = pair{{3, 1, 0, 0x08}, {3, 1, 1, 0x09}}
 	// fused multiply-add; the first two digits of a name say which operands are multiplied, and the

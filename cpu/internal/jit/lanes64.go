@@ -25,8 +25,8 @@ func (l *Loop) lanes() int {
 	return 16
 }
 
-// has64 reports whether a value in the loop has 64 bits. For AVX2 this also holds for the operand
-// of a conversion of floats to unsigned integers.
+// has64 reports whether a value in the loop has 64 bits. With AVX2 it also returns true if the loop
+// converts floats to 32-bit unsigned integers.
 func (l *Loop) has64() bool {
 	long := func(i int32) bool { return l.Code[i].Type.Size() == 8 }
 	for _, x := range l.Loads {
@@ -54,7 +54,7 @@ func (l *Loop) has64() bool {
 }
 
 // CanFold reports whether the loop can compute its fold. In a loop of four lanes, 64 accumulators
-// of 32 bits would need all registers.
+// of 32 bits would need all 16 registers.
 func (l *Loop) CanFold() bool {
 	f := l.Fold
 	if f == nil {

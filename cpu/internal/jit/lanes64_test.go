@@ -75,7 +75,8 @@ func TestTruthsOfBothSizes(t *testing.T) {
 	}
 }
 
-// TestCanFold makes loops of four lanes. A sum of float32 needs too many accumulators there.
+// TestCanFold checks which folds a loop can compute. With AVX2, a loop with 64-bit values has four
+// lanes. Such a loop cannot sum float32, because the accumulators would need all registers.
 func TestCanFold(t *testing.T) {
 	x := expr.X(0)
 	for _, c := range []struct {

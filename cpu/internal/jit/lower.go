@@ -29,8 +29,8 @@ const (
 	floatNotLess                   = 0x15 // also true for NaN
 )
 
-// rangeOf has the immediates of floatRange. With them, the result keeps its sign, and -0 counts as
-// less than +0.
+// rangeOf holds the immediate operands of the instruction floatRange. With them, the result keeps
+// its sign, and -0 counts as less than +0.
 var rangeOf = map[FoldKind]byte{Max: 5, Min: 4}
 
 // emit writes the machine code of instruction i.
@@ -172,9 +172,9 @@ func (c *compiler) limit(i int32) bool { return c.Limited && c.Code[i].Op == exp
 // extreme writes the minimum or maximum of floats. If an operand is NaN, or if both are zeros, the
 // processor's instruction returns its second source. Therefore one instruction suffices if one
 // operand is known to be neither NaN nor 0: the code makes the other operand the second source. One
-// instruction also suffices for a minimum with +0 and for a maximum with -0. If the other operand
-// is a zero too, then the other operand is the right result. For a maximum with +0, the code adds
-// +0 to the result of the instruction, which turns -0 into +0.
+// instruction also suffices for the minimum of +0 and x, and for the maximum of -0 and x: if x is a
+// zero too, then x is the right result. For the maximum of +0 and x, the code adds +0 to the result
+// of the instruction. This turns -0 into +0.
 func (c *compiler) extreme(i int32, in expr.Instr, p pair) {
 	size := in.Type.Size()
 	length, o := c.length(size), p.forSize(size)
@@ -264,8 +264,8 @@ func (c *compiler) fma(i int32, in expr.Instr) {
 	}
 }
 
-// shift writes a shift. If the count is at least the width, all bits of the result are 0. For an
-// arithmetic shift to the right, they all equal the sign bit.
+// shift writes a shift. If the count is at least the width, all bits of the result are 0. In an
+// arithmetic shift to the right, all bits then equal the sign bit.
 func (c *compiler) shift(i int32, in expr.Instr, signed bool) {
 	size := in.Type.Size()
 	length := c.length(size)

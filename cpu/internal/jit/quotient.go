@@ -9,8 +9,8 @@ import (
 
 // An exact remainder of floats takes several steps: each replaces r by r - trunc(r/y)·y. A program
 // has as many steps as the largest quotient needs. Once |r| is less than y, or r is NaN, further
-// steps change nothing. The loop leaves the chain of steps when this holds in all lanes. For
-// quotients below 2⁵³ that is after the first step.
+// steps change nothing. So after each step the machine code leaves the chain if |r| < y or r is NaN
+// in all lanes. For quotients below 2⁵³ it leaves after the first step.
 
 // chain is a sequence of steps of an exact remainder (fmod) that starts with the value r and
 // divides by y.
@@ -121,10 +121,10 @@ func (c *compiler) divide(i int32, s chain) {
 }
 
 // A division of integers of 64 bits divides in float64, which has an error if the quotient is
-// large. So a second step divides the remainder r again. It adds more = trunc(r/y) to the
-// quotient, and the remainder becomes r - more·y. If |r| is less than |y| in all lanes, as for
-// quotients below 2⁵³, loops for AVX2 skip this step. Loops for AVX-512 do not, because AVX-512
-// has instructions for the operations that skipping would save.
+// large. So a second step divides the remainder r again. It computes the value more = trunc(r/y),
+// adds it to the quotient, and replaces the remainder by r - more·y. If |r| is less than |y| in all
+// lanes, as for quotients below 2⁵³, loops for AVX2 skip this step. Loops for AVX-512 do not,
+// because AVX-512 has instructions for the operations that skipping would save.
 
 // findSeconds finds the second steps of divisions. Their code is written at the instruction that
 // computes the value more.

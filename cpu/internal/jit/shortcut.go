@@ -28,8 +28,8 @@ const (
 	leastSaved = 24
 	// Arguments of at least this size are assumed to be rare.
 	leastLimit = 1 << 16
-	// In the choice of the values that stay in registers, a use in the shorter body counts this
-	// many times.
+	// When the compiler chooses the values that stay in registers, one use in the shorter body
+	// counts as this many uses.
 	shortWeight = 8
 )
 
@@ -124,7 +124,7 @@ func (l *Loop) needed(code []expr.Instr, values []int32) (steps []int32) {
 	return steps
 }
 
-// swap exchanges the two bodies: the compiler then writes the other one.
+// swap exchanges the whole body and the shorter body as the one that the compiler writes next.
 func (c *compiler) swap() {
 	s := c.short
 	c.Loop, s.loop = s.loop, c.Loop

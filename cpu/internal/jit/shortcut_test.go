@@ -74,7 +74,8 @@ func TestFoldsWithShortcuts(t *testing.T) {
 }
 
 // TestShortcutsWithTruths compiles a loop with a uniform truth value in a register. The whole body
-// would first use it in lanes of 32 bits, and the shorter body in lanes of 64 bits.
+// first uses the value in lanes of 32 bits, but the shorter body first uses it in lanes of 64 bits.
+// The results must be right with either body.
 func TestShortcutsWithTruths(t *testing.T) {
 	if !canRun(t) {
 		return

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// TestKernels compares every variant with sums in float64 for sizes with and without whole blocks.
+// TestKernels compares every variant of the kernels with sums in float64. The sizes include some
+// without whole blocks.
 func TestKernels(t *testing.T) {
 	for _, variant := range asm.Variants() {
 		t.Run(variant, func(t *testing.T) {
@@ -98,7 +99,8 @@ func compare[T Float](t *testing.T, eps float64) {
 	}
 }
 
-// TestSubstitute compares every variant with the formula in float64, for both directions.
+// TestSubstitute compares every variant of the kernel with the formula in float64, for both
+// directions.
 func TestSubstitute(t *testing.T) {
 	for _, variant := range asm.Variants() {
 		t.Run(variant, func(t *testing.T) {

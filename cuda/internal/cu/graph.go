@@ -83,8 +83,8 @@ type memsetNodeParams struct {
 	height      uintptr
 }
 
-// captureThreadLocal is CU_STREAM_CAPTURE_MODE_THREAD_LOCAL of cuda.h. It forbids calls that are
-// unsafe during a capture only in the capturing thread.
+// captureThreadLocal is CU_STREAM_CAPTURE_MODE_THREAD_LOCAL of cuda.h. During a capture, it forbids
+// unsafe calls in the capturing thread, but not in other threads.
 const captureThreadLocal = 1
 
 // graphArgs is memory to which arguments of graph calls point. It must lie on the heap, because

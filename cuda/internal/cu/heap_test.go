@@ -44,7 +44,8 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 			}
 		}
 		if at := map[string]int{"cuModuleLoadDataEx": 4, "cuLinkCreate_v2": 2}[name]; at > 0 {
-			// option values alternate between the address of a log and its size
+			// option values 0 and 2 are the addresses of logs, and values 1 and 3 the sizes of the
+			// logs
 			for i, value := range unsafe.Slice((*uintptr)(pointer(a[at])), 4) {
 				if i%2 == 0 && onStack(value) {
 					t.Errorf("%s: value %d of the options points into the goroutine's stack", name, i)

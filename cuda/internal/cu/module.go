@@ -166,7 +166,7 @@ func (d *driver) OccupancyMaxActiveBlocks(f Function, blockThreads int, dynShare
 	return int(int32(v)), failf(r, "cuOccupancyMaxActiveBlocksPerMultiprocessor", "%d threads, %d bytes", blockThreads, dynShared)
 }
 
-// Keys of the list extra of cuLaunchKernel: CU_LAUNCH_PARAM_* in cuda.h.
+// Keys in the argument extra of cuLaunchKernel: CU_LAUNCH_PARAM_* in cuda.h.
 const (
 	launchParamEnd           = 0
 	launchParamBufferPointer = 1

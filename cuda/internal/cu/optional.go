@@ -18,9 +18,9 @@ type Graphs interface {
 	GraphCreate() (Graph, error)
 	// GraphDestroy is cuGraphDestroy. A GraphExec instantiated from the graph remains valid.
 	GraphDestroy(g Graph) error
-	// GraphAddKernelNode is cuGraphAddKernelNode in its form of CUDA 10. It adds a launch, which
-	// waits for the nodes of deps. The parameters are laid out as for LaunchKernel, and
-	// copied before the call returns.
+	// GraphAddKernelNode is cuGraphAddKernelNode in its CUDA 10 version. It adds a launch, which
+	// waits for the nodes of deps. The parameters are laid out as for LaunchKernel, and copied
+	// before the call returns.
 	GraphAddKernelNode(g Graph, deps []GraphNode, l GraphKernel) (GraphNode, error)
 	// GraphAddCopyNode is cuGraphAddMemcpyNode for a copy of a range of bytes. Host memory must be
 	// page-locked. It is read or written each time the node runs.
@@ -34,7 +34,7 @@ type Graphs interface {
 	// GraphAddChildGraphNode is cuGraphAddChildGraphNode: one node that runs a copy of child as it
 	// is now.
 	GraphAddChildGraphNode(g Graph, deps []GraphNode, child Graph) (GraphNode, error)
-	// GraphAddDependencies is cuGraphAddDependencies in its form of CUDA 10: dst[i] runs after
+	// GraphAddDependencies is cuGraphAddDependencies in its CUDA 10 version: dst[i] runs after
 	// src[i].
 	GraphAddDependencies(g Graph, src, dst []GraphNode) error
 	// GraphInstantiate is cuGraphInstantiateWithFlags without flags: it makes a GraphExec of the
@@ -74,9 +74,9 @@ type GraphMarker interface {
 type BlockMark uint8
 
 const (
-	// The block begins at this node, as by BlockAllocated.
+	// The block begins at this node, as with a call of BlockAllocated.
 	BlockBegins BlockMark = iota
-	// The block ends at this node, as by BlockFreed.
+	// The block ends at this node, as with a call of BlockFreed.
 	BlockEnds
 	// BlockTakesOver makes the requested bytes accessible as a new block. Bytes that were
 	// accessible before keep their contents: a kernel may read the last values of the old block and
@@ -109,7 +109,7 @@ type LaunchAttributes struct {
 	// whether the kernel may start before earlier work on its stream has ended; it must wait for
 	// that work itself
 	Overlap bool
-	// Priority is the launch's priority, in the same numbers as for a stream. If it is 0, the
+	// Priority is the launch's priority, on the same scale as a stream's priority. If it is 0, the
 	// launch has the stream's priority.
 	Priority int
 }

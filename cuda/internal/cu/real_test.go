@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// TestRealDriver loads NVIDIA's own library on a machine without a GPU. It must have every function
-// that this package binds, and Open must explain its error. FLAMBEAU_TEST_LIBCUDA is the folder in
-// which the loader finds the library, and FLAMBEAU_TEST_DRIVER is its release. The command ".ci/run
-// reallibs" sets both.
+// TestRealDriver loads NVIDIA's own library on a machine without a GPU. The library must have every
+// function that this package binds, and Open must explain its error. FLAMBEAU_TEST_LIBCUDA is the
+// folder in which the loader finds the library, and FLAMBEAU_TEST_DRIVER is its release. The
+// command ".ci/run reallibs" sets both.
 func TestRealDriver(t *testing.T) {
 	dir, release := os.Getenv("FLAMBEAU_TEST_LIBCUDA"), os.Getenv("FLAMBEAU_TEST_DRIVER")
 	if dir == "" {

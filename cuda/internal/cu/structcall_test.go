@@ -9,9 +9,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// TestCallStruct passes a struct by value. It must lie on the stack, and the other arguments in
-// their registers. A callback can check only nine words of the stack. The strict library, which
-// ".ci/run nccl" builds with a C compiler, checks all sixteen.
+// TestCallStruct passes a struct by value. The struct must lie on the stack, and the other
+// arguments must lie in their registers. A callback can check only nine words of the stack. The
+// strict library, which ".ci/run nccl" builds with a C compiler, checks all sixteen.
 func TestCallStruct(t *testing.T) {
 	var got []uintptr
 	fn := purego.NewCallback(func(a0, a1, a2, a3, a4, a5, s0, s1, s2, s3, s4, s5, s6, s7, s8 uintptr) uintptr {

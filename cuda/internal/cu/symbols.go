@@ -33,8 +33,8 @@ type symbols struct {
 }
 
 // symbol describes a function of the driver. The field base is the name for cuGetProcAddress. The
-// field exported is the name under which the library exports the same function, or "" if that name
-// is base too. The names differ if the library exports an older function under the name base. For
+// field exported is the name under which the library exports the same function, or "" if it is the
+// same as base. The names differ if the library exports an older function under the name base. For
 // example, the exported cuMemAlloc is the 32-bit function of CUDA 3.1.
 type symbol struct {
 	base, exported string

@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// BlockAllocated marks the beginning of a pool's block in the order of s. It implements cu.Checker.
-// It panics if the range is not mapped memory, which is a bug of the pool. In meta mode it does
-// nothing.
+// BlockAllocated marks the memory of a pool's block as allocated, when the earlier work of stream s
+// is done. It implements cu.Checker. It panics if the range is not mapped memory, which is a bug of
+// the pool. In meta mode it does nothing.
 func (d *Driver) BlockAllocated(s cu.Stream, ptr cu.DevicePtr, requested, rounded uint64, label string) {
 	if requested > rounded {
 		panic(fmt.Sprintf("emu: BlockAllocated(%#x): requested %d > rounded %d", uint64(ptr), requested, rounded))
@@ -17,8 +17,9 @@ func (d *Driver) BlockAllocated(s cu.Stream, ptr cu.DevicePtr, requested, rounde
 	d.mark("BlockAllocated", s, ptr, rounded, func(dev *device) { dev.mem.MarkAllocated(uint64(ptr), requested, rounded, label) })
 }
 
-// BlockFreed marks the end of a pool's block in the order of s. It implements cu.Checker. It panics
-// if the range is not mapped memory, which is a bug of the pool.
+// BlockFreed marks the memory of a pool's block as freed, when the earlier work of stream s is
+// done. It implements cu.Checker. It panics if the range is not mapped memory, which is a bug of
+// the pool.
 func (d *Driver) BlockFreed(s cu.Stream, ptr cu.DevicePtr, rounded uint64) {
 	d.mark("BlockFreed", s, ptr, rounded, func(dev *device) { dev.mem.MarkFreed(uint64(ptr), rounded) })
 }

@@ -116,7 +116,8 @@ func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64,
 // PageableLate, it does not: a later synchronisation completes the work.
 //
 // In meta mode a copy to pageable memory returns ErrMeta. A copy to page-locked memory is counted
-// and dropped. The wait for such a copy, which must precede a read by the host, returns ErrMeta.
+// and dropped. The host must wait for such a copy before it reads the memory. This wait returns
+// ErrMeta.
 func (d *Driver) MemcpyDtoHAsync(dst unsafe.Pointer, src cu.DevicePtr, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

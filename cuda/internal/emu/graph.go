@@ -427,7 +427,8 @@ func (c *capture) add(d *Driver, w work) error {
 		return fail("cuStreamBeginCapture", cu.ErrStreamCaptureInvalidated, "%v", c.err)
 	}
 	if w.ctx == nil {
-		// the context of the work does not change if the graph becomes a child of another graph
+		// set the context now, so that it stays the same if the graph becomes a child of another
+		// graph
 		w.ctx = c.g.ctx
 	}
 	n := &graphNode{handle: cu.GraphNode(d.handle()), work: w}

@@ -188,8 +188,9 @@ func TestChildGraph(t *testing.T) {
 	}
 }
 
-// TestGraphBlocks launches a graph that marks the beginning and the end of a pool's block. At each
-// launch, the block must have its bounds and no contents.
+// TestGraphBlocks launches graphs that mark the beginning and the end of a pool's block. At each
+// launch, the block must get its bounds and be uninitialised. So a read of what an earlier launch
+// has written must be a fault.
 func TestGraphBlocks(t *testing.T) {
 	r := newRig(t, Config{})
 	x, s := r.alloc(512), r.stream()

@@ -28,7 +28,8 @@ func (d *Driver) GraphInstantiate(h cu.Graph) (cu.GraphExec, error) {
 }
 
 // flatten appends the nodes of g to e, to run after all nodes of deps. It returns the nodes of g on
-// which no other node of g depends. If the dependencies form a cycle, ok is false.
+// which no other node of g depends. If the dependencies form a cycle, ok is false. outer is false
+// for a child graph, whose nodes get no entry in e.index.
 func (e *graphExec) flatten(g *graph, deps []int, outer bool) (ends []int, ok bool) {
 	at := map[*graphNode]int{}
 	hasNext := map[int]bool{}

@@ -27,8 +27,8 @@ type function struct {
 	carveout   int
 }
 
-// cubinMagic begins the result of LinkPTX, in the same way as a real cubin, which is an ELF file.
-// The compute capability follows on the same line, and the PTX text begins on the next line.
+// cubinMagic begins the result of LinkPTX. Its first bytes are those of an ELF file, as in a real
+// cubin. The compute capability follows on the same line, and the PTX text begins on the next line.
 const cubinMagic = "\x7fELF flambeau emulated cubin sm_"
 
 // ModuleLoadData parses PTX text, or a result of LinkPTX. If the text is wrong, it returns

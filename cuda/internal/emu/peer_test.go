@@ -74,8 +74,8 @@ func TestPeerAccessCalls(t *testing.T) {
 	expect("peer=off", r.CtxDisablePeerAccess(other), cu.ErrPeerAccessNotEnabled)
 }
 
-// TestPeerLoads lets kernels access a peer's memory. An access must succeed if it is enabled in
-// that direction. Otherwise the fault must say what is missing.
+// TestPeerLoads lets kernels access a peer's memory. An access must succeed if peer access is
+// enabled in its direction. Otherwise the fault must say what is missing.
 func TestPeerLoads(t *testing.T) {
 	fault := func(r *rig, err error, words ...string) {
 		t.Helper()

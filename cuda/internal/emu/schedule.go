@@ -192,9 +192,9 @@ func (d *Driver) drain(ctx *context) {
 	}
 }
 
-// await runs operations until o is done, and then advances a host clock to the end of o. This is
-// the clock of the device whose context is current. If no context is current, it is the clock of
-// o's device. The caller holds d.mu.
+// await runs operations until o is done, and then advances the host clock of a device to the end of
+// o. The device is the one whose context is current, or o's device if no context is current. The
+// caller holds d.mu.
 func (d *Driver) await(o *op) {
 	d.finish(func() bool { return o.done })
 	dev := o.stream.ctx.dev

@@ -188,7 +188,8 @@ func (d *Driver) EventQuery(h cu.Event) (bool, error) {
 
 // EventSynchronize completes the work before the last record of the event. In meta mode it returns
 // ErrMeta if that work includes a copy to page-locked memory. A host that waits for such a copy
-// wants to read a value, and memory has no values in this mode. A stream may wait for the event.
+// wants to read a value, and memory has no values in this mode. A stream may wait for the event
+// even then.
 func (d *Driver) EventSynchronize(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -278,9 +278,9 @@ func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) 
 	})
 }
 
-// TestAttentionSpecial puts NaN and infinities into queries, keys and values. Results of queries
-// that do not see them must not change, and all others must agree with the reference. The results
-// of a query that sees no key must be 0.
+// TestAttentionSpecial puts NaN and infinities into queries, keys and values. Queries that do not
+// see these values must keep their results. All other results must agree with the reference. The
+// results of a query that sees no key must be 0.
 func TestAttentionSpecial(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
@@ -383,8 +383,8 @@ func TestAttentionGolden(t *testing.T) {
 	}
 }
 
-// TestAttentionRefuses checks that operands for which there is no kernel return an error. A call
-// without results must have no launches.
+// TestAttentionRefuses checks that Attention returns an error for operands for which there is no
+// kernel. Without results it must plan no launches.
 func TestAttentionRefuses(t *testing.T) {
 	of := func(typ dtype.Type, d ...int) AttentionOperands {
 		x := fake(typ, d...)

@@ -121,9 +121,9 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	return g
 }
 
-// owned returns the two operands that contain the block's own rows, and two numbers of rows. The
-// first number, limit, says how many rows of these operands to read. The second number says how
-// many rows the block's results have: dk and dv, or dq.
+// owned returns the two operands that contain the block's own rows, and two numbers. The first,
+// limit, is the number of rows of these operands to read. The second, there, is the number of rows
+// of the block's results, which are dk and dv, or dq.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
 	w.moveToHead(g.batch, g.head)
@@ -167,8 +167,8 @@ func (g *gradBlock) eachHead(pass func(p gradPass)) {
 	g.For(g.U32(0), g.group, num(1), func(h ptx.Value, _ ptx.Loop) { one(g.head.Mad(g.group, h)) })
 }
 
-// gradPass holds the operands of one head of queries. The block's own rows are multiplied by the
-// head's other rows, from index start to end-1.
+// gradPass holds the operands of one head of queries. The block multiplies its own rows by the
+// other rows with the indices start to end-1.
 type gradPass struct {
 	*gradBlock
 	w          *weighing
@@ -192,8 +192,9 @@ func (g *gradPass) loadNumbers(query ptx.Value, p ptx.Ptr) {
 	})
 }
 
-// gradRow is the weighing of one query. The field lse is the logarithm of the sum of the query's
-// exponentials, scaled as the kernel needs it. The field delta is the query's sum of g·out.
+// gradRow holds what the gradient needs to weigh the keys for one query. The field lse is the
+// logarithm of the sum of the query's exponentials, scaled as the kernel needs it. The field delta
+// is the query's sum of g·out.
 type gradRow struct {
 	weighingRow
 	lse, delta ptx.Value

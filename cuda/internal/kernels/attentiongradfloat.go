@@ -209,8 +209,8 @@ func (g *gradFloatWriter) pass(p gradPass) {
 	b.Barrier()
 }
 
-// share stores the thread's values of the tile in shared memory. The threads that share its own
-// rows read them there.
+// share stores the thread's values of the tile in shared memory. The threads that have the same own
+// rows read the values there.
 func (g *gradFloatWriter) share(v [][]ptx.Value) {
 	for r := range v {
 		for n := range v[r] {

@@ -54,7 +54,7 @@ func (s gradTensor) name() string             { return s.kernelName(s.rows(), s.
 func (s gradTensor) rows() int                { return 16 * gradWarps }
 
 // tensor returns the number of tensor-core operations for one own row and one tile of other rows.
-// Every part of the results' columns computes the scores again.
+// The columns of the results are divided into parts, and each part computes the scores again.
 func (s gradTensor) tensor() int {
 	x1, x2, _, _ := s.tiles()
 	n := s.parts * x1.width
@@ -123,8 +123,9 @@ func (s gradTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{32 * gradWarps, 1, 1}
 }
 
-// columns says which columns of the operand h the block computes: start is the first column, and
-// columns is their number. They form fragments of 16 columns, and fragments is the number of these.
+// columns says which columns of the operand h the block computes. The result start is the first of
+// them, and the result columns is their number. The result fragments is the number of fragments,
+// each of 16 columns.
 func (g *gradWriter) columns(h headRows) (start, fragments, columns int) {
 	if h.typ == dtype.Invalid {
 		return 0, 0, 0

@@ -80,7 +80,7 @@ func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64
 
 // meansOfTargets maps each type of the losses to the reduction that MeanOfTargets plans. Operand 0
 // is the losses, and operand 1 is the targets. The reduction divides the sum of the losses by the
-// number of targets that differ from the scalar, parameter 0.
+// number of targets that differ from the scalar parameter 0, the class to ignore.
 var meansOfTargets = map[dtype.Type]*device.Reduction{}
 
 func init() {

@@ -15,9 +15,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A gate is a kernel with typical operands, and the properties that it must have. It must cause no
-// bank conflicts, access whole sectors, and use accesses of 16 bytes if it is vectorised. A matrix
-// product must also do enough multiply-adds for each read of shared memory.
+// A gate is a kernel with typical operands, and the properties that it must have. The kernel must
+// cause no bank conflicts, access whole sectors, and use accesses of 16 bytes if it is vectorised.
+// A matrix product must also do enough multiply-adds for each read of shared memory.
 type gate struct {
 	name string
 	plan func(m *machine) ([]Launch, error)

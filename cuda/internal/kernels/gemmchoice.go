@@ -249,7 +249,7 @@ const (
 )
 
 // Forms returns the forms that are worth measuring. The first one is the model's own choice. On
-// tensor cores these are the best few forms by the model, at most two for each tile. Without tensor
+// tensor cores, the forms are the best few by the model, at most two for each tile. Without tensor
 // cores there is no model. Then each tile gives two forms: one without divided sums, and one that
 // divides sums among about as many blocks as the device runs at once.
 func (c *Choice) Forms() []Form {

@@ -226,8 +226,8 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	return a*againA + b*againB + out
 }
 
-// product holds everything on which the model's choice of a form depends, and chosenForm is the
-// choice. The field spec is the kernel's specification without a form.
+// product holds everything on which the model's choice of a form depends. The choice is a
+// chosenForm. The field spec of a product is the kernel's specification without a form.
 type product struct {
 	spec           tensorSpec
 	batch, m, n, k int
@@ -247,8 +247,8 @@ type chosenForms struct {
 	forms map[product]chosenForm
 }
 
-// keptForms is the largest size of this cache. It has a limit, because the shapes of some programs
-// never repeat.
+// keptForms is the largest number of choices in the cache. The cache has a limit, because the
+// shapes of some programs never repeat.
 const keptForms = 4096
 
 // choose returns the cheapest form and its division. If split is false, sums over k are not
@@ -276,10 +276,10 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 const costTolerance = 1.03
 
 // compare returns the cheapest form. Costs within a factor of costTolerance count as equal. Among
-// these forms it returns the one with the least time for adding up partial sums. Partial sums need
-// memory, and the estimate of their time is uncertain: the model was compared with published
-// kernels, which have none. If these times are equal too, it returns the first form. Forms are
-// sorted by the bytes that they read, and the divisions of a form by the number of parts.
+// forms of equal cost it returns the one with the least time for adding up partial sums. Partial
+// sums need memory, and the estimate of their time is uncertain: the model was compared with
+// published kernels, which have none. If these times are equal too, it returns the first form.
+// Forms are sorted by the bytes that they read, and the divisions of a form by the number of parts.
 func (g *GPU) compare(p product) chosenForm {
 	var all []chosenForm
 	fastest := math.Inf(1)
@@ -332,8 +332,8 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 // divisions lists ways to divide the sums over k among blocks. The number of parts is chosen so
 // that the blocks fill all multiprocessors once, or several times. A product that is bound by
 // memory may need only some of the multiprocessors. With blocks for only these, fewer partial sums
-// have to be added up. For a single matrix, some tiles may stay undivided: the same number of tiles
-// for each multiprocessor. This number is as large as possible, or one less.
+// have to be added up. In a product of single matrices, some tiles may stay undivided: w tiles for
+// each multiprocessor, where w is the largest possible number or one less.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {
@@ -374,9 +374,9 @@ type tensorPlan struct {
 	realignA, realignB bool
 }
 
-// choosePlan is choose for operands that may be copied first. An operand that would be loaded
-// element by element is copied if that takes less time. If share is true, the blocks of a tile may
-// share the work of adding up partial sums.
+// choosePlan chooses like the method choose, but operands may be copied first. An operand that
+// would be loaded element by element is copied if that takes less time. If share is true, the
+// blocks of a tile may share the work of adding up partial sums.
 func (g *GPU) choosePlan(out, a, b Operand, split, share bool) (best tensorPlan) {
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	split = split && batch <= maxGridY

@@ -177,7 +177,7 @@ func TestTensorOddRows(t *testing.T) {
 	})
 	y := m.random(m.tensor(dtype.BF16, dense(1, 33, 16), 0))
 	m.product("no number", tensorSpec{form: tensorForm{64, 64, 32, 2, 2, 3, 4}}, m.tensor(dtype.BF16, dense(1, 66, 16), 0), x, y)
-	// These cases divide the sums of such rows among blocks.
+	// Here too the rows have an odd length, and each sum is divided among several blocks.
 	for _, orders := range []string{"NN", "TN"} {
 		m := newMachine(t)
 		c, x := m.tensor(dtype.BF16, dense(1, 67, 24), 0), m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 1, 67, 161), 0))

@@ -285,8 +285,8 @@ func TestProductModel(t *testing.T) {
 	names := []string{"A100", "RTX 4090", "H100", "RTX 5090"}
 	fmt.Fprintf(&b, "\n## Networks\n\nGPT-2 124M takes 8×1024 tokens, ResNet-50 64 images.\n\n| product | m×n×k | %s |\n| --- | --- | --- | --- | --- | --- |\n", strings.Join(names, " | "))
 	var total, roofs, owns [4]float64
-	// Number of products below 0.9 of the first bound, and below 0.9 of the second bound, for each
-	// device.
+	// low[j][i] is the number of products that, on GPU i, reach less than 0.9 of the speed that
+	// bound j allows.
 	var low [2][4]int
 	least := [4]float64{1, 1, 1, 1}
 	products := modelledProducts()

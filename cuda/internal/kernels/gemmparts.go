@@ -67,8 +67,8 @@ func declareParts(b *ptx.Builder, sum ptx.Type, k ptx.Value) (q productParts, ti
 	return q, one.Select(id, whole.Add(number)), start, one.Select(k, k.Sub(start).Min(chunk))
 }
 
-// partSums are sums that some threads have, in whole vectors of 16 bytes. guard calls do, which
-// emits code, and restricts that code to the threads with these sums.
+// partSums are sums that some threads have, in whole vectors of 16 bytes. The function do emits
+// code, and guard(do) restricts this code to the threads with these sums.
 type partSums struct {
 	guard func(do func())
 	list  []*ptx.Var

@@ -257,5 +257,5 @@ func fake(t dtype.Type, dims ...int) Operand {
 	return Operand{Addr: 1 << 20, Type: t, Layout: shape.Dense(shape.Of(dims...))}
 }
 
-// a100 is the device for which tests plan if they do not need another one.
+// a100 is the device for which a test plans kernels, unless the test needs another device.
 var a100 = GPUOf(80, "", 0)

@@ -21,8 +21,8 @@ type mapSpec struct {
 	dense bool
 	// Bit k of scalar is set if operand k (results first) has stride 0 in the innermost dimension.
 	scalar uint32
-	// Bit k is set if operands k and k+1 alternate in memory, so that one access moves an element
-	// of both.
+	// Bit k of paired is set if operands k and k+1 alternate in memory, so that one access moves an
+	// element of each.
 	paired uint32
 	wide   bool
 	tune   mapTune
@@ -277,7 +277,7 @@ type mapBuilder struct {
 	strides  [][]ptx.Value
 	params   []ptx.Value
 	id, step ptx.Value
-	// inspect is called with each element of operand 0, unless it is nil.
+	// If inspect is not nil, it is called with each element of operand 0.
 	inspect func(x ptx.Value)
 }
 
@@ -317,7 +317,8 @@ func (m *mapBuilder) load(v int, at func(k int) ptx.Ptr, scalars []ptx.Value) []
 	return in
 }
 
-// compute emits code that computes v elements from their inputs in, and stores the results.
+// compute emits code that computes v elements, and stores the results. The argument in holds the
+// inputs.
 func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in [][]ptx.Value) {
 	if m.inspect != nil {
 		for _, x := range in[0] {

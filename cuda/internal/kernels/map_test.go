@@ -323,8 +323,8 @@ func TestMapErrors(t *testing.T) {
 	}
 }
 
-// TestDivisor checks division by multiplication for many divisors. The dividends are at and around
-// their multiples.
+// TestDivisor checks division by multiplication for many divisors. Most dividends are multiples of
+// the divisor or numbers next to a multiple.
 func TestDivisor(t *testing.T) {
 	for _, d := range []int{1, 2, 3, 5, 6, 7, 10, 64, 641, 1000, 65535, 65536, 65537, 1<<30 - 1, 1 << 30, 1<<31 - 1} {
 		m, s := divisor(d)

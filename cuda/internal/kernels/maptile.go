@@ -108,8 +108,8 @@ func planTiles(s tileSpec, p *expr.Program, sp space, all []Operand, params []ui
 func (s tileSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	p := programs[0]
 	na, nl := b.Param("na", ptx.U32), b.Param("nl", ptx.U32)
-	// The method split returns one coordinate more than it has sizes. So coords has an extra
-	// dimension in front of the outer ones, and the coordinate of this dimension is not used.
+	// coords.split returns one coordinate more than coords has sizes. Here coords has the sizes of
+	// all outer dimensions, so the first coordinate belongs to no dimension and is not used.
 	coords := declareCoordinates(b, "d", s.rank-1, false)
 	var base []ptx.Ptr
 	var strides [][]ptx.Value

@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// TestMaxPoolGrad computes the gradient of max pooling. It must be one launch that adds the
-// gradients of windows in their order, with 32-bit and with 64-bit indices.
+// TestMaxPoolGrad computes the gradient of max pooling. The gradient must take one launch, with
+// 32-bit and with 64-bit indices. The gradients of several windows must be added to an element in
+// the order of the windows.
 func TestMaxPoolGrad(t *testing.T) {
 	defer func(n int) { narrowLimit = n }(narrowLimit)
 	w := device.Window{Rank: 2, Kernel: [3]int{3, 4}, Stride: [3]int{2, 1}, Dilation: [3]int{1, 2}, Before: [3]int{1, 2}}

@@ -127,7 +127,7 @@ func planNorm(op string, o NormOperands, n device.RowNorm, grad bool) ([]Launch,
 	return []Launch{l}, err
 }
 
-// scalar packs a number in computing type t.
+// scalar packs the number v as a value of the computing type t.
 func (p *packer) scalar(t dtype.Type, v float64) {
 	if t.Size() == 8 {
 		p.u64(expr.Encode(t, v))
@@ -192,8 +192,8 @@ type normWork struct {
 	n     ptx.Value // number of columns, as a value of the computing type
 	start ptx.Value // index of the weight for the row's first column
 	inner ptx.Value
-	// The indices of the vectors kept in registers, and whether the row has these vectors.
-
+	// at has the indices of the vectors that are kept in registers. inside says, for each of them,
+	// whether the row has such a vector.
 	at, inside []ptx.Value
 }
 

@@ -49,7 +49,7 @@ func slowNorm(x, g, w, b []float64, columns int, n device.RowNorm) (y, dx, mean,
 
 // normCase describes the operands of one normalisation.
 type normCase struct {
-	// Types of x, and of weight and bias.
+	// typ is the type of x, and affine is the type of weight and bias.
 	typ, affine   dtype.Type
 	rows, columns int
 	weight, bias  bool

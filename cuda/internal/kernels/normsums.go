@@ -80,7 +80,7 @@ func NormGradReason(o NormOperands, n device.RowNorm) string {
 	case n.Period != 1 || n.Inner != 1:
 		return "the gradients of weights that columns or rows share are sums over what has one weight"
 	}
-	// The addresses are not known yet, so this assumes the worst case: elements are read one by
+	// The addresses are not known yet, so assume the worst case: elements are read one by
 	// one.
 	if columns := o.X.Shape.At(1); columns > rowThreads*normRoom(o.X.Type, o.Grad.Type, 1) {
 		return fmt.Sprintf("rows of %d columns do not fit registers", columns)
@@ -88,8 +88,9 @@ func NormGradReason(o NormOperands, n device.RowNorm) string {
 	return ""
 }
 
-// normRoom returns how many columns of a row a thread can hold. If elements are read one by one, it
-// can hold fewer. If g then has another type than t, conversions need registers too.
+// normRoom returns how many columns of a row a thread can hold, for x of type t and a gradient of
+// type g. If elements are read one by one (vector is 1), it can hold fewer. In this case,
+// conversions between different types need registers too.
 func normRoom(t, g dtype.Type, vector int) int {
 	if vector == 1 && g != t {
 		return oddValues - 2

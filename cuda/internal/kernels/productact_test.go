@@ -44,7 +44,8 @@ func TestTensorAct(t *testing.T) {
 
 // TestTensorActWith uses activations with a second operand of any type. Its rows are read in
 // accesses of 16 bytes where possible, and otherwise element by element. The cases are whole rows,
-// odd rows, transposed rows, every second row of a, and a batch.
+// odd rows, transposed rows, rows of operand a that alternately begin at even and odd elements, and
+// a batch.
 func TestTensorActWith(t *testing.T) {
 	small, large := tensorForm{64, 64, 32, 2, 2, 3, 4}, tensorForms[0]
 	for i, c := range []struct {

@@ -284,9 +284,9 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 	return []Launch{first, second}, err
 }
 
-// room returns total, the size in bytes of the scratch memory for partial values. It is 0 if there
-// is one chunk. The result position is the offset at which the positions or counts of these values
-// begin.
+// room returns total, the size in bytes of the scratch memory for partial values. The size is 0 if
+// there is one chunk. The result position is the offset in this memory at which the positions or
+// counts of the partial values begin.
 func (p *reduction) room() (position, total int) {
 	if p.cut == 1 {
 		return 0, 0

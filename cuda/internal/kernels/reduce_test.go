@@ -14,9 +14,9 @@ import (
 
 var kinds = []device.ReduceKind{device.Sum, device.Prod, device.Max, device.Min, device.ArgMax, device.ArgMin}
 
-// slowReduce reduces with plain loops. For each result it returns the value in float64, the sum of
-// magnitudes for the error bound, the position and the count. Values are in the computing type, in
-// row-major order.
+// slowReduce reduces with plain loops. For each result it returns four things: the value in
+// float64, the sum of magnitudes for the error bound, the position of the extreme, and the number
+// of elements reduced. x holds the elements in row-major order, as values of the computing type.
 func slowReduce(kind device.ReduceKind, dims, out shape.Dims, x []float64) (value, size []float64, position []int, counts []int) {
 	n := out.Size()
 	value, size = make([]float64, n), make([]float64, n)
@@ -227,8 +227,8 @@ func TestArgTies(t *testing.T) {
 	}
 }
 
-// TestReducePrograms uses maps with several operands, scalars and the index. The program Finish has
-// the same scalars.
+// TestReducePrograms reduces with programs for Map and Finish. One Map uses the index of the
+// element, and Finish uses a scalar.
 func TestReducePrograms(t *testing.T) {
 	square := program(t, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, x0.Mul(x0).Add(expr.Index(dtype.I64).Cvt(dtype.F32)))
 	mean := program(t, []dtype.Type{dtype.F16}, []dtype.Type{dtype.F32}, x0.Mul(expr.Param(0)))
@@ -303,8 +303,8 @@ func TestReduceGolden(t *testing.T) {
 }
 
 // TestSameOrderNeedsNoMoreScratch checks that SameOrder is false if the second reduction needs more
-// scratch memory. That is possible even for sums of integers, which do not depend on the order: a
-// map may change the chunks.
+// scratch memory. Sums of integers do not depend on the order. But another map may divide the
+// elements into other chunks, which may need more memory.
 func TestSameOrderNeedsNoMoreScratch(t *testing.T) {
 	cast := expr.MustLower([]*expr.Expr{expr.X(0).Cvt(dtype.I64)}, []dtype.Type{dtype.I64}, []dtype.Type{dtype.U8}, -1)
 	plain := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{dtype.I64}, []dtype.Type{dtype.I64}, -1)

@@ -210,8 +210,9 @@ func (r *reduceBuilder) columns() {
 		}
 	})
 	b.Barrier()
-	// This thread stores one result. Its index is result. In shared memory it is an element of a
-	// lane's vector: lane is the index of the lane, and element is the index in the vector.
+	// The variable result is the index of the one result that this thread stores. In shared memory
+	// it lies in the vector of a lane: lane is the lane's index, and element is the index in the
+	// vector.
 	result, lane, element := o, tx32, b.U32(0)
 	active := inside.And(ty.Eq(num(0)))
 	if v > 1 {
@@ -394,7 +395,8 @@ func (r *reduceBuilder) combine(x, y partialValue) partialValue {
 	case kind == device.Min:
 		return partialValue{v: x.v.MinNaN(y.v)}
 	}
-	// The first position of the extreme value is kept. NaN counts as more extreme than any number.
+	// Keep the extreme value and, if both values are equal, the lower position. NaN counts as more
+	// extreme than any number.
 	var better, same ptx.Value
 	if r.s.kind == device.ArgMax {
 		better = y.v.Gt(x.v)

@@ -55,7 +55,8 @@ type rowEnds struct {
 	writing bool
 }
 
-// access sets the form f in which the kernel reads the columns of x, whose pointer is at the row.
+// access makes the kernel read the columns of x in the form f. The pointer of x is at the start of
+// the row.
 func (w *rowWork) access(f rowForm, x rowOperand) {
 	v := f.vector
 	if v == 1 {
@@ -70,7 +71,8 @@ func (w *rowWork) access(f rowForm, x rowOperand) {
 	}
 	size := x.t.Size()
 	first := w.U32(0).Sub(x.p.Address().Cvt(ptx.U32)).And(num(31)).Shr(num(bits.TrailingZeros(uint(size))))
-	// not negative, because misaligned rows with fewer than 32 vectors are read one by one
+	// not negative, because the columns of a misaligned row with fewer than 32 vectors are read one
+	// by one
 	behind := w.columns.Sub(first)
 	w.columns = behind.Div(num(v))
 	vectors := w.columns.Mul(num(v))

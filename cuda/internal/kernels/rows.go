@@ -15,7 +15,8 @@ type rowWork struct {
 	*ptx.Builder
 	group  int // number of threads that share a row
 	unroll int // number of pending loads of a thread
-	// vector is the number of columns of one load. The field columns and all indices count loads.
+	// vector is the number of columns of one load. The field columns, and all indices of columns,
+	// count such loads.
 	vector  int
 	columns ptx.Value
 	lane    ptx.Value

@@ -83,8 +83,8 @@ func TestScanSegments(t *testing.T) {
 	scans(t, device.ScanLogSumExp, dtype.F32, [3]int{2, 2500, 1}, 1)
 }
 
-// scans runs a scan in both directions and compares the results. The operands start skip elements
-// after an aligned address.
+// scans runs a scan in both directions and compares the results with those of slowScan. The
+// operands start skip elements after an aligned address.
 func scans(t *testing.T, kind device.ScanKind, typ dtype.Type, d [3]int, skip int) {
 	t.Helper()
 	for _, reverse := range []bool{false, true} {

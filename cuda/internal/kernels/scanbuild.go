@@ -370,8 +370,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 			list[e] = w.combine(list[e-1], list[e])
 		}
 		total := w.upTo(list[w.perThread-1], 32)
-		// The value behind is true in all lanes except lane 0. In a lane where it is true, before
-		// is the total of the elements of all earlier lanes.
+		// The variable behind is true in all lanes except lane 0. In these lanes, the variable
+		// before is the total of the elements of all earlier lanes.
 		behind := w.LaneID().Ne(num(0))
 		before := selectAll(behind, shuffleAll(total, ptx.ShuffleUp, num(1)), start)
 		if w.group > 32 {

@@ -12,7 +12,7 @@ import (
 
 func TestSearch(t *testing.T) {
 	for k, typ := range dtype.Types() {
-		// numbers of rows, elements and values
+		// number of rows, and the numbers of elements and of searched values in a row
 		for _, d := range [][3]int{{1, 70, 300}, {3, 33, 40}, {2, 1, 5}, {2, 0, 3}, {0, 4, 4}} {
 			right := k%2 == 0
 			m := newMachine(t)

@@ -368,7 +368,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	b.Comment("keys, sorted by warps")
 	forEach(func(i ptx.Value) {
-		// Beyond the end of the row, its last element is read.
+		// An index beyond the end of the row is replaced by that of the last element.
 		element := in.element(b, i.Min(in.n.Sub(num(1))))
 		there := i.Lt(in.n)
 		key := in.key(b, element)

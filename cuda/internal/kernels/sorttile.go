@@ -63,7 +63,7 @@ func (s tileSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	at, elements := make([]ptx.Value, s.items), make([]ptx.Value, s.items)
 	for i := range s.items {
 		at[i] = b.WarpID().Mad(num(32*s.items), b.LaneID()).Add(num(32 * i))
-		// Beyond the end of the row, its last element is read.
+		// An index beyond the end of the row is replaced by that of the last element.
 		elements[i] = in.element(b, at[i].Min(in.n.Sub(num(1))))
 	}
 	word := make([]*ptx.Var, s.items)

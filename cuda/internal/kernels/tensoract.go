@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// withInPieces reports whether one access can load all elements of With that belong to 16 bytes of
-// results. The argument store says how the results are stored.
+// withInPieces reports whether one access can load all elements of the operand With that belong to
+// 16 bytes of results. The argument store says how the results are stored.
 func (o *ProductOperands) withInPieces(store tensorStore) bool {
 	switch store {
 	case storePieces:
@@ -19,7 +19,7 @@ func (o *ProductOperands) withInPieces(store tensorStore) bool {
 
 // storeRounded stores rounded results: one result, or several words of two results. It stores the
 // values after the activation. If Pre is present, it also stores the values before the
-// activation. The argument withValues holds the elements of With for these results.
+// activation. The argument withValues holds the elements of the operand With for these results.
 func (g *tensorBuilder) storeRounded(dst ptx.Ptr, withValues []ptx.Value, v ...ptx.Value) {
 	store := func(dst ptx.Ptr) {
 		if len(v) > 1 {
@@ -63,9 +63,9 @@ func (g *tensorBuilder) unitsInFlight(steps, limit int) int {
 // while it applies the activation with earlier ones.
 const withPiecesAhead = 4
 
-// loadWithPieces loads the 16-byte pieces of With for the results that a thread stores, beginning
-// with row first of the block. Beyond an edge, where results are not stored, it loads the pieces at
-// the edge.
+// loadWithPieces loads the 16-byte pieces of the operand With for the results that a thread stores,
+// beginning with row first of the block. Beyond an edge, where results are not stored, it loads the
+// pieces at the edge.
 func (g *tensorBuilder) loadWithPieces(first ptx.Value) {
 	if g.s.with == dtype.Invalid || g.s.store != storePieces {
 		return

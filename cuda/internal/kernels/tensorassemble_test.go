@@ -74,8 +74,8 @@ func TestTensorAssemble(t *testing.T) {
 					}
 					a.add(k)
 				}
-				// This kernel applies the gradient of an activation, whose second operand is the
-				// activation's argument.
+				// This kernel applies the gradient of an activation. The gradient's second operand
+				// is the activation's argument.
 				s.out, s.bias, s.sums, s.actSpec = dtype.BF16, dtype.Invalid, sumsSpec{}, actSpec{act: back.Key(), with: dtype.BF16}
 				k, err := s.kernel(back)
 				if err != nil {

@@ -14,16 +14,16 @@ import (
 // the meantime.
 
 // loops reports whether the kernel may loop over tiles. All copies must be asynchronous, and the
-// tile must be so large that a loop pays. A kernel that divides sums has no registers left for the
-// next tile's addresses. The same holds if the rows of results may be misaligned, except for
-// results that are plain sums.
+// tile must be so large that a loop pays. A kernel that divides sums cannot loop, because it has no
+// registers left for the next tile's addresses. If the rows of results may be misaligned, it can
+// loop only if the results are plain sums.
 func (s tensorSpec) loops() bool {
 	simple := s.store == storeShifted && s.typ.IsHalf() && !s.a.wide && !s.b.wide && s.plain()
 	return s.form.bm*s.form.bn >= 128*128 && (s.store == storePieces || simple) && !s.parts && !s.odd && !s.singly(s.a) && !s.singly(s.b)
 }
 
-// looped returns the kernel with a loop, and the division with the number of blocks. It returns
-// false if the kernel cannot loop, or if each block would have only one tile.
+// looped returns s with a loop, and a division that holds the number of blocks. It returns false if
+// the kernel cannot loop, or if each block would have only one tile.
 func (g *GPU) looped(s tensorSpec, batch, m, n, k int) (tensorSpec, division, bool) {
 	s.loop = true
 	d := undivided(k)

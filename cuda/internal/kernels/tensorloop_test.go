@@ -85,9 +85,9 @@ func TestTensorLoop(t *testing.T) {
 	}
 }
 
-// TestTensorLoopPlanned plans products for which only one block fits on a multiprocessor, with
-// several tiles for each. The planner must choose a loop over tiles, with as many blocks as fit on
-// the device.
+// TestTensorLoopPlanned plans products of which only one block fits on a multiprocessor. There are
+// several tiles for each block. The planner must choose a loop over tiles, with as many blocks as
+// fit on the device.
 func TestTensorLoopPlanned(t *testing.T) {
 	h100 := GPUOf(90, "", 0)
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 8192, 3072), A: fake(dtype.BF16, 1, 8192, 768), B: fake(dtype.BF16, 1, 768, 3072), Counters: fakeCounters}

@@ -21,8 +21,8 @@ import (
 // zero.
 
 // mostPolls limits how often a block polls for the other blocks of its tile. Each poll takes some
-// 800 clock cycles, so the limit is about 10 µs. The model lets blocks share this work only if all
-// of them run at the same time. They then finish at about the same time.
+// 800 clock cycles, so the limit is about 10 µs. Blocks share the work only if all of them fit on
+// the device at once. So they finish at about the same time.
 const mostPolls = 24
 
 // shareAhead is the number of partial sums that a thread reads from shared memory before it adds

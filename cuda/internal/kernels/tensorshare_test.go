@@ -124,9 +124,9 @@ func TestProductSharesMeet(t *testing.T) {
 	}
 }
 
-// TestChoiceShares checks that the model lets blocks share the work of adding up partial sums if
-// k is long. A form that was read from a file may make blocks share this work only if the results
-// are plain sums, and if all these blocks run at once.
+// TestChoiceShares checks that the cost model lets blocks share the work of adding up partial sums
+// if k is long. A form that was read from a file may make blocks share this work only if the
+// results are plain sums, and if all these blocks run at once.
 func TestChoiceShares(t *testing.T) {
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 64, 64), A: fake(dtype.BF16, 1, 64, 1<<16), B: fake(dtype.BF16, 1, 1<<16, 64), Counters: fakeCounters}
 	c := choices(t, a100, o, fakeScratch)[0]

@@ -91,7 +91,7 @@ func (g *tensorBuilder) place(tile ptx.Ptr, alongK bool, length int, row, column
 }
 
 // turnedRows returns the swizzle of row k of a tile of 32-bit words. Piece p of the row is stored
-// at index p xor the swizzle. So four rows of eight words each use every bank once.
+// at index p xor the swizzle. Four rows, with eight words each, therefore use every bank once.
 func turnedRows(length int, k ptx.Value) ptx.Value {
 	if length < 32 { // two rows use all banks
 		return k.And(num(2))

@@ -243,8 +243,8 @@ func traffics(t *testing.T) []traffic {
 		{name: "log softmax of logits, bfloat16", plan: softmax(h, vocab, true, false)},
 		{name: "log softmax gradient of logits, float32", plan: softmax(f, vocab, true, true)},
 		{name: "log softmax gradient of logits, bfloat16", plan: softmax(h, vocab, true, true)},
-		// For the gradient, a block can keep half of both operands. For 128256 classes, it can keep
-		// 52 % of a row. The rest of the row is read twice.
+		// In the gradient, a block can keep half of the row of each operand. In the softmax of
+		// 128256 classes, it can keep 52 % of the row. It reads the rest twice.
 		{name: "softmax gradient of logits, float32", limit: 1.34, plan: softmax(f, vocab, false, true)},
 		{name: "softmax of 128256 classes, bfloat16", limit: 1.24, plan: softmax(h, 128256, false, false)},
 		{name: "layer norm, float32", plan: norm(f, f, false)},

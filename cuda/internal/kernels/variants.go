@@ -165,7 +165,7 @@ func MapVariants(p *expr.Program, outs, ins []Operand, params []uint64) ([]Varia
 // reduceTune holds the choices that make a variant of a reduction. The value 0 leaves a choice to
 // the planner.
 type reduceTune struct {
-	// form is 1 plus the reduceForm.
+	// form is the reduceForm plus 1, because 0 leaves the form to the planner.
 	form   reduceForm
 	unroll int
 	chunk  int

@@ -11,7 +11,7 @@ import (
 // System says where the memory of segments comes from.
 const System = "go"
 
-// mapping is Go memory; the Memory keeps it alive.
+// mapping is Go memory. A [Memory] keeps it alive until Free.
 type mapping struct{ words []uint64 }
 
 func acquire(size uint64) (mapping, uintptr, bool, error) {

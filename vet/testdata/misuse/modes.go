@@ -1,4 +1,4 @@
-// Package misuse has each mistake that package vet finds, and beside it what is right.
+// Package misuse has each mistake that package vet finds, next to correct code.
 package misuse
 
 import (

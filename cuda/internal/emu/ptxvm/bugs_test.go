@@ -29,7 +29,7 @@ func entry(name, body string) string {
 }
 
 // planted lists kernels with a bug. Each bug must be found at the line marked HERE, in the given
-// thread, with a message that contains the words.
+// thread, with a message that contains the given words.
 var planted = []struct {
 	name   string
 	body   string

@@ -1,10 +1,10 @@
 package ptxvm
 
-// reconverge sets rpc of every branch to the first instruction of its block's immediate
-// post-dominator. Only the last exit of the text counts as an exit. No instruction waits for lanes
-// that leave by an earlier exit, so the remaining lanes still meet. Post-dominators follow Cooper,
-// Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph of
-// instructions.
+// reconverge sets rpc of every branch: the index of the instruction at which its lanes meet again.
+// This is the first instruction of the immediate post-dominator of the branch's block. Only the
+// last exit of the text counts as an exit. No instruction waits for lanes that leave by an earlier
+// exit, so the remaining lanes still meet. Post-dominators follow Cooper, Harvey and Kennedy, "A
+// Simple, Fast Dominance Algorithm" (2001), on the reversed graph of instructions.
 //
 // The argument code is the body of the entry or of a function. The argument offset is the index of
 // code[0] in the whole code.

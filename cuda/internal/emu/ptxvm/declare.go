@@ -7,8 +7,8 @@ import (
 )
 
 // declare parses the variable declarations that follow the name of a state space, and assigns
-// offsets. In a list of parameters, end points to the size of the list so far, and each declaration
-// has one variable and no semicolon. Elsewhere end is nil.
+// offsets. In a list of parameters, *end is the size of the list so far, and each declaration has
+// one variable and no semicolon. Elsewhere end is nil.
 func (p *parser) declare(sc *scope, sp space, extern bool, end *int) *variable {
 	align, vec := 0, 1
 	var t Type

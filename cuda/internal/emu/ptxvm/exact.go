@@ -5,9 +5,10 @@ import (
 	"math/big"
 )
 
-// Operations on float64, and square roots of both precisions, with the directed roundings. They
-// round the exact result once. If it has too many bits, they round its first few hundred bits, and
-// take into account whether bits were cut off. They are slow, but rarely used.
+// This file has operations with directed roundings: operations on float64, and the square roots of
+// float32 and float64. They round the exact result once. If it has too many bits, they round its
+// first few hundred bits, and take into account whether bits were cut off. They are slow, but
+// rarely used.
 
 // fromBig rounds x, which is not zero, once to format f and returns the bits. If inexact is true,
 // the exact magnitude is slightly larger than that of x.
@@ -132,8 +133,8 @@ func reciprocal32(mode rounding) f32Op {
 	}
 }
 
-// upperHalf64 changes f for the approximations of .f64 with .ftz, whose results have only the upper
-// 32 bits.
+// upperHalf64 returns f as the approximations of .f64 with .ftz compute it: subnormal operands and
+// results become 0, and results are rounded to their upper 32 bits.
 func upperHalf64(f func(float64) float64) f64Op {
 	return func(a, _, _ float64) float64 {
 		flush := func(x float64) float64 {

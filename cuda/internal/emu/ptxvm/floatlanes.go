@@ -184,7 +184,7 @@ func liftF64(f f64Op) laneFn {
 
 // narrowFloat describes arithmetic of a 16-bit float format. The arithmetic is done in float32.
 // Except for fma, rounding the float32 result to 8 or 11 bits gives the correctly rounded result,
-// because 24 ≥ 2p+2.
+// because 24 ≥ 2p+2 for p = 8 and for p = 11.
 type narrowFloat struct {
 	f    *format
 	to   func(uint64) float32

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// The expected results of floats.cu, convert.cu and halves.cu, computed exactly. Values become
-// rational numbers, and operations are done on rational numbers. The result is rounded by comparing
-// it with its two neighbours in the format. The emulator uses none of this code.
+// This file computes the expected results of floats.cu, convert.cu and halves.cu exactly. Values
+// become rational numbers, and operations are done on rational numbers. The result is rounded by
+// comparing it with its two neighbours in the format. The emulator uses none of this code.
 
 // ieee is a binary format.
 type ieee struct {
@@ -108,8 +108,8 @@ func (f ieee) bits(r *big.Rat, mode string) uint64 {
 
 var modes = []string{"rn", "rz", "rm", "rp"}
 
-// sum returns a+b, for the values ra and rb. If the sum is exactly zero, negA and negB (the signs
-// of a and b) decide the sign of the zero.
+// sum returns a+b. ra and rb are the rational values of a and b. If the sum is exactly zero, negA
+// and negB (the signs of a and b) decide the sign of the zero.
 func (f ieee) sum(ra, rb *big.Rat, negA, negB bool, mode string) uint64 {
 	s := new(big.Rat).Add(ra, rb)
 	if s.Sign() != 0 {
@@ -299,8 +299,8 @@ func (f ieee) floatRow(flush bool) func(row []uint64) []uint64 {
 		each(func(m string) uint64 { return f.div(a, b, m) })
 		each(func(m string) uint64 { return f.sqrt(a, m) })
 		each(func(m string) uint64 { return f.div(f.one(), a, m) })
-		// the assembler may fuse mul.f32 and add.f32 without a rounding modifier, but the emulator
-		// does not
+		// the assembler may fuse a mul.f32 with an add.f32 if neither has a rounding modifier; the
+		// emulator does not
 		if f == binary32 {
 			add(f.add(fl(f.mul(a, b, "rn")), c, "rn"))
 			add(f.add(a, fl(f.mul(b, c, "rn"))^f.sign(), "rn"))

@@ -142,7 +142,7 @@ func (p *parser) lists(sc *scope, label string) bool {
 		p.expect(";")
 		sc.tables[label] = list
 	case p.is(".callprototype"), p.is(".calltargets"):
-		// This directive only helps the assembler's register allocation, so it is skipped.
+		// These directives only help the assembler's register allocation, so they are skipped.
 		for !p.accept(";") {
 			if p.cur.kind == tkEOF {
 				fail(p.cur.line, "%s has no end", label)

@@ -243,7 +243,7 @@ func (w *warp) keeps(x *extra, l int, r *region, off uint64, total int) bool {
 	return true
 }
 
-// stored records a store for the search for races within the block.
+// stored records a store, so that races within the block can be found.
 func (w *warp) stored(in *inst, m uint32, total int, same uint32) {
 	if w.cta.watch {
 		w.touch(m, total, kindOf(in.x), true, same)

@@ -120,7 +120,7 @@ func TestFunctionOfTwoEntries(t *testing.T) {
 // count. Both must be faults.
 func TestMbarrierMisuse(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
-		// the copy adds one expected arrival and arrives once: 1 + 1 - 1
+		// cp.async adds one arrival to the expected one, and arrives once: 1 + 1 - 1
 		{"cp.async.mbarrier.arrive.shared.b64 [bar];\nmbarrier.arrive_drop.shared.b64 _, [bar], 2;", "expects 1 more"},
 		{"mbarrier.arrive_drop.shared.b64 _, [bar], 1;\nmbarrier.arrive.shared.b64 _, [bar];", "expects 0 more"},
 		{"mbarrier.init.shared.b64 [bar], 1048575;\ncp.async.mbarrier.arrive.shared.b64 [bar];", "more than 1048575 arrivals"},

@@ -14,7 +14,7 @@ const (
 	kSelp               // d = p ? a : b
 	kBranch             // the instruction bra
 	kExit               // the instructions ret (of an entry) and exit
-	// The field run executes the instruction. It is for all instructions without their own kind.
+	// kRun is for all instructions without a kind of their own. The field run executes them.
 	kRun
 	kTable  // the instruction brx.idx
 	kCall   // the instruction call

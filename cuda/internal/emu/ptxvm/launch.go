@@ -238,8 +238,8 @@ func (l *Launch) validate() *Fault {
 	return nil
 }
 
-// Load allocates and initialises the module's .global variables in mem. Later calls with the same
-// memory do nothing. It returns the addresses by variable. Launch.Run calls Load.
+// Load allocates and initialises the module's .global variables in mem. Load returns the address of
+// each variable. Later calls with the same memory only return the addresses. Launch.Run calls Load.
 func (m *Module) Load(mem *Memory) (map[*variable]uint64, error) {
 	if len(m.globals) == 0 {
 		return nil, nil

@@ -94,7 +94,8 @@ type sharedMemory struct {
 	data []byte
 	init []byte
 	dyn  int // bytes of dynamic shared memory
-	// For each word with a pending cp.async, pend is the index of the thread plus 1.
+	// pend[i] is 1 plus the index of the thread whose cp.async to word i is pending. It is 0 if
+	// none is pending.
 	pend   []int32
 	pendPC []int32
 	// for each mbarrier, by its offset, the clocks of the warps that have arrived

@@ -14,11 +14,11 @@ type variable struct {
 	offset int // offset in the variable's state space; not used for .global
 	extern bool
 	init   []byte // initial values of .global and .const
-	// For .shared, placed is the entry in which the field offset is valid.
+	// For .shared, offset holds only for the entry placed. In another entry it may differ.
 	placed *Entry
 	// For .param of a function or of a call, framed says that offset is relative to the frame.
 	framed bool
-	// For .global and .const, links are the addresses among the initial values.
+	// For .global and .const, links are the initial values that are addresses.
 	links []link
 }
 

@@ -62,7 +62,8 @@ func (w *warp) sharedReady(in *inst, l, off, total int) {
 	}
 }
 
-// notPending faults if a cp.async to these bytes is still pending.
+// notPending faults if a cp.async to any of the total bytes at offset off is still pending. The
+// argument does is the verb for the fault's message.
 func (w *warp) notPending(in *inst, l, off, total int, does string) {
 	s := &w.cta.shared
 	for i := off >> 2; i < (off+total+3)>>2; i++ {

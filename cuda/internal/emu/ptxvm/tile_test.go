@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// gemmSrc returns a kernel that multiplies n×n float32 matrices by 32×32 tiles in shared memory.
-// Each thread has 8 rows.
+// gemmSrc returns a kernel that multiplies n×n float32 matrices. It uses tiles of 32×32 elements in
+// shared memory. Each thread computes 8 elements in a column of a tile.
 func gemmSrc() string {
 	var b strings.Builder
 	b.WriteString(`.version 7.0

@@ -3,7 +3,7 @@ package ptxvm
 import "testing"
 
 // TestTraffic counts sectors. A sector must count once while it is in the block's cache, and once
-// more if it is written. Each block must count it again.
+// more if it is written. Each block has its own cache, so each block must count the sector again.
 func TestTraffic(t *testing.T) {
 	const read, far = "ld.global.u32 %r1, [%rd1];", "ld.global.u32 %r1, [%rd1+1024];"
 	for _, c := range []struct {

@@ -28,8 +28,8 @@ type warp struct {
 	r []lanes
 	// wm holds, for each register, the mask of the lanes that have written it.
 	wm []uint32
-	// junk holds, for each register, the mask of the lanes that have loaded it from the padding
-	// of a struct, which was never written. It is nil in entries without local memory.
+	// junk holds, for each register, the mask of the lanes that have loaded it from the padding of
+	// a struct, which was never written. It is nil if the kernel has no local memory.
 	junk []uint32
 	// p holds the predicates, with one bit for each lane.
 	p []uint32
@@ -38,7 +38,7 @@ type warp struct {
 	// cc is the carry flag of instructions such as add.cc, with one bit for each lane.
 	cc uint32
 
-	// The embedded frame is the top entry of the reconvergence stack.
+	// The embedded struct frame is the top entry of the reconvergence stack.
 	frame
 	stack []frame // other entries of the reconvergence stack
 	calls []activation
@@ -59,7 +59,7 @@ type warp struct {
 
 	// These clocks order the warp's accesses for the search for races.
 	clocks
-	// The embedded beyond is what the warp knows about other blocks.
+	// The embedded struct beyond holds what the warp knows about other blocks.
 	beyond
 	pending []asyncCopy
 	// groups is the number of committed cp.async groups of each lane.

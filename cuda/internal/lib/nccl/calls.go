@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// GetUniqueID is ncclGetUniqueId: the name for a new communicator.
+// GetUniqueID is ncclGetUniqueId: it returns the name for a new communicator.
 func (l *Library) GetUniqueID() (*UniqueID, error) {
 	s := newScratch()
 	defer s.free()
@@ -43,10 +43,10 @@ func (l *Library) State(c Comm) (Result, error) {
 // [InProgress].
 func (l *Library) Failure(c Comm, state Result) error { return l.answer(commGetAsyncError, state, c) }
 
-// CommCount is ncclCommCount: the number of ranks.
+// CommCount is ncclCommCount: it returns the number of ranks.
 func (l *Library) CommCount(c Comm) (int, error) { return l.number(commCount, c) }
 
-// CommUserRank is ncclCommUserRank: the caller's rank.
+// CommUserRank is ncclCommUserRank: it returns the caller's rank.
 func (l *Library) CommUserRank(c Comm) (int, error) { return l.number(commUserRank, c) }
 
 func (l *Library) number(f function, c Comm) (int, error) {

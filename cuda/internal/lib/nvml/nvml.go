@@ -32,8 +32,8 @@ type API interface {
 	// UUID is nvmlDeviceGetUUID. The result begins with "GPU-".
 	UUID(d Device) (string, error)
 	// Utilization is nvmlDeviceGetUtilizationRates. It returns percentages of the last sample
-	// period, which lasts 1/6 s to 1 s. The first is the time in which a kernel ran. The second is
-	// the time in which memory was read or written.
+	// period, which lasts 1/6 s to 1 s. The result gpu is the time in which a kernel ran. The
+	// result memory is the time in which memory was read or written.
 	Utilization(d Device) (gpu, memory int, err error)
 	// Temperature is nvmlDeviceGetTemperature of the die, in degrees Celsius.
 	Temperature(d Device) (int, error)

@@ -88,8 +88,8 @@ func (s *Strict) Plant(call string, calls int, status cublaslt.Status) {
 	cu.Call(s.l.Function("strict_plant"), uintptr(unsafe.Pointer(p)), uintptr(calls), uintptr(uint32(status)))
 }
 
-// Decline makes the heuristic find no algorithm for the next n products. It then alternately
-// returns an error status and an empty list.
+// Decline makes the heuristic find no algorithm for the next n products. The heuristic reports this
+// alternately by an error status and by an empty list.
 func (s *Strict) Decline(n int) { cu.Call(s.l.Function("strict_decline"), uintptr(n)) }
 
 // Calls returns the number of calls of the library so far.

@@ -59,7 +59,8 @@ func (b *productFixture) run(a, d, bias, workspace uint64) {
 	_ = b.plan.Run(at+a, at+0x10000, at+0x20000+d, at+0x30000+bias, at+0x40000+workspace, 0x100001)
 }
 
-// misuses lists programs that the strict library must end. The key is a part of its message.
+// misuses lists programs that the strict library must end. The key is a part of the library's
+// message.
 var misuses = map[string]func(b *productFixture){
 	"cublasLtCreate: no context is current":                                          func(b *productFixture) { b.current = -1; _, _ = b.Create() },
 	"cublasLtDestroy: the handle 0x":                                                 func(b *productFixture) { _ = b.Destroy(b.h); _ = b.Destroy(b.h) },

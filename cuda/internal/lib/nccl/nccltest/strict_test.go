@@ -68,7 +68,8 @@ func (p *pair) sum(r, n int, op nccl.RedOp) error {
 	return p.AllReduce(at, at, n, nccl.Float32, op, p.c[r], cu.Stream(1000*r+1))
 }
 
-// misuses lists programs that the strict library must end. The key is a part of its message.
+// misuses lists programs that the strict library must end. Each key is a part of the library's
+// message.
 var misuses = map[string]func(p *pair){
 	"ncclGroupEnd: in no group":                                              func(p *pair) { _ = p.GroupEnd() },
 	"ncclAllReduce: outside of a group":                                      func(p *pair) { p.current = 0; _ = p.sum(0, 1, nccl.Sum) },
