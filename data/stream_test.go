@@ -123,8 +123,8 @@ func (f files) part(rank, world int) data.Stream {
 
 func (f files) Shard(rank, world int) data.Stream { return f.part(rank, world) }
 
-// A shuffle buffer loses no sample, and mixes the samples. No sample comes earlier than in the
-// original order by more than the buffer's size.
+// A shuffle buffer loses no sample, and mixes the samples. A sample may move towards the start by
+// at most the buffer's size.
 func TestShuffleBuffer(t *testing.T) {
 	const n, buffer = 1000, 50
 	s := stream(t)(data.ShuffleStream(count(n), buffer, 3))

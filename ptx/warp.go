@@ -59,8 +59,8 @@ func (v Value) Shuffle(mode ShuffleMode, arg Operand) Value {
 	return v.ShuffleWidth(mode, arg, 32)
 }
 
-// ShuffleWidth does the same as Shuffle within groups of width lanes: the source lane counts within
-// the caller's group. The width is a power of two, at most 32.
+// ShuffleWidth does the same as Shuffle within groups of lanes of the given width: the source lane
+// counts within the caller's group. The width is a power of two, at most 32.
 func (v Value) ShuffleWidth(mode ShuffleMode, arg Operand, width int) Value {
 	b := v.b
 	a := arg.as(b, U32)

@@ -224,8 +224,7 @@ func (a *axisSampler) coordinates(like *Tensor, step float64, offset bool) *Tens
 	return y
 }
 
-// step returns the distance between the positions, in the input, of two neighbouring elements of
-// the result.
+// step returns how far apart in the input two neighbouring elements of the result lie.
 func (a *axisSampler) step() float64 {
 	switch {
 	case a.align && a.m > 1:

@@ -32,8 +32,8 @@ type job struct {
 	// params is true if the parameters of rank 0's model have changed, and buffers if its buffers
 	// have.
 	params, buffers bool
-	// frozen lists changed parameters that require no gradient, as indices into a member's field
-	// state.
+	// frozen has the indices, in a member's field state, of the parameters that require no gradient
+	// and have changed since the last job.
 	frozen  []int
 	trained []bool // which tensors of a member's field state require a gradient; nil if unchanged
 	flags   []bool // training flags of the layers; nil if unchanged

@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Decode returns the encoded bytes, whatever they are.
+// Decode returns the bytes that were given to Encode, even if they are not valid UTF-8.
 func TestRoundTrip(t *testing.T) {
 	b := bpe(t, load(t))
 	rng := rand.New(rand.NewPCG(1, 2))

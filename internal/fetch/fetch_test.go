@@ -451,8 +451,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestLock locks from many goroutines, which create and remove the lock file. Only one at a time
-// may have the lock.
+// TestLock takes the lock from many goroutines, which create and remove the lock file. Only one at
+// a time may have the lock.
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "l")
 	var held atomic.Int32

@@ -19,9 +19,9 @@ func (f *following) Follow(stream, before StreamID) error {
 	return f.err
 }
 
-// TestHold checks that a held stream keeps its segments when Empty is called. It must take over
-// unused segments of other streams, and its later work must wait for these streams. Retire must
-// give its segments to another stream.
+// TestHold checks that a held stream keeps its segments when Empty is called. The held stream
+// must take over unused segments of other streams, and its later work must wait for these streams.
+// Retire must give the held stream's segments to another stream.
 func TestHold(t *testing.T) {
 	f := &following{fakeDevice: newFake(1 << 30)}
 	p := New(f, Options{})
