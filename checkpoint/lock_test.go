@@ -101,7 +101,7 @@ func TestOneStoreADirectory(t *testing.T) {
 	}
 }
 
-// The lock on a directory lasts until the process that holds it ends, also if the process is
+// The lock on a directory ends at the latest with the process that holds it, also if the process is
 // killed.
 func TestKilledStoreGivesItsDirectoryFree(t *testing.T) {
 	const name = "FLAMBEAU_TEST_HOLD"

@@ -177,9 +177,10 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 	return nil
 }
 
-// prune removes old files, and damaged files that Load has skipped. It keeps the newest files, the
-// best file, and the file just written. The file just written may not be one of the newest: another
-// training may have left files of later steps in the directory. The caller has locked s.mu.
+// prune removes old files. It keeps the newest files, the best file, and the file just written. The
+// file just written may not be one of the newest: another training may have left files of later
+// steps in the directory. prune also removes damaged files that Load has skipped, if they are of
+// earlier steps than the argument step. The caller has locked s.mu.
 func (s *Store) prune(written string, step int) error {
 	slices.SortFunc(s.list, func(a, b Entry) int { return a.Info.Step - b.Info.Step })
 	best, newest := s.best(), len(s.list)-s.c.Keep

@@ -43,7 +43,8 @@ type binding struct {
 
 	// loop is machine code that reads and writes the operands' own memory; nil if there is none
 	loop *jit.Code
-	// a run of loop covers rows×cols elements along the innermost two dimensions
+	// a run of loop computes one unit: at most rows×cols elements along the innermost two
+	// dimensions
 	rows, cols int
 
 	across             int // dimension that forms tiles with the innermost one; -1 means no tiles

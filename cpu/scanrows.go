@@ -8,9 +8,9 @@ import (
 )
 
 // inPlace computes sums, products and linear recurrences along rows. The operands and the result
-// must have the same type (float32, float64 or int64) and contiguous elements. Otherwise it does
-// nothing and returns false. The conversions to float64 and back take no extra time: the processor
-// does them while it waits for the sum.
+// must have the same type (float32, float64 or int64) and contiguous elements. For all other rows
+// and kinds of scans, inPlace does nothing and returns false. The conversions of float32 to float64
+// and back take no extra time: the processor does them while it waits for the sum.
 func (t *scanTask) inPlace(first, rows int) bool {
 	if t.Kind != device.ScanSum && t.Kind != device.ScanProd && t.Kind != device.ScanLinear || t.Out.Strides.At(1) != 1 {
 		return false

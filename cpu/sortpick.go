@@ -53,7 +53,7 @@ func (s *sortSpace) nans(t *sortTask) (n int) {
 // These constants are for the selection of one element of the sorted row, without sorting it.
 const (
 	longDigit = 11 // number of bits by which keys are counted at a time
-	// the same number for a short row, where clearing 2¹¹ counters would take long
+	// the same number for a short row, where going over 2¹¹ counters would take long
 	shortDigit = 8
 	shortRow   = 4 << 10
 	fewKeys    = 32 // up to this number of keys, sorting them is faster

@@ -11,9 +11,10 @@ import (
 
 var seeds = []int{0, 1, 2, 3, 4, 5}
 
-// TestStreamsUnderAdversarialOrder uses two streams, which an emulated GPU runs in adversarial
-// orders. Results must depend only on events. Buffers are freed while another stream still reads
-// them, and the stream that owns them allocates memory again.
+// TestStreamsUnderAdversarialOrder uses two streams, which an emulated GPU runs in the order of the
+// calls and in adversarial orders. A real GPU is tested too, if there is one. Results must depend
+// only on events. Buffers are freed while another stream still reads them, and the stream that owns
+// them allocates memory again.
 func TestStreamsUnderAdversarialOrder(t *testing.T) {
 	for _, seed := range seeds {
 		testStreams(t, emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed)), seed)

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// Raised is an error of a function that has no error result. The function panics with it, because
-// of misuse or because a device cannot be opened. tensor.Try returns every error that has the
-// method Raised, whatever package defines it. After any other panic, Try panics again with the same
-// value. A program may define the method for its own error types.
+// Raised is an error of a function that has no error result. The function panics with it, for
+// example because of misuse or because a device cannot be opened. tensor.Try returns every error
+// that has the method Raised, whatever package defines it. After any other panic, Try panics again
+// with the same value. A program may define the method for its own error types.
 type Raised interface {
 	error
 	Raised()

@@ -101,8 +101,8 @@ func ExampleErrOutOfMemory() {
 	// Output: true
 }
 
-// A primitive is a Go value. A device supports an optional primitive, such as a softmax, if it runs
-// the softmax faster than a composition of other primitives.
+// A primitive is a Go value. Some primitives, such as a softmax, are optional. A device supports an
+// optional primitive if it runs the primitive faster than a composition of other primitives.
 func ExampleRun() {
 	dev, err := device.Open("cpu")
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 //
 // Ranks with data may also call gathers, in which ranks without data contribute zeros. If a
 // collective needs data from a rank that has none, it fails with an *[Error] of the kind [ErrLeft].
-// Such collectives are Broadcast and Scatter from that rank, Send and Recv.
+// Such collectives are Broadcast and Scatter from that rank, Send and Recv. A Gather to that rank
+// fails in the same way.
 func (g *Group) Join(f func()) {
 	g.member("join")
 	if g.capture() != nil {

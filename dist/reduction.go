@@ -66,8 +66,8 @@ type reduction struct {
 	next    int   // index of the first bucket whose averaging has not begun
 	finish  []func()
 	order   []int
-	// kept holds copies of old gradients, by leaf. If no rank reaches the leaf in this run, its
-	// copy is restored.
+	// kept holds copies of old gradients in buckets, by leaf. It has the leaves to which this
+	// rank's Backward adds nothing. If no rank adds to a leaf in this run, its copy is restored.
 	kept map[int]*tensor.Tensor
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // roomOfGather is the default of ZeRO.room in bytes. Two rounds are in progress at the same time,
-// so their buffers take twice as much.
+// so a dense space has up to two buffers of this size.
 const roomOfGather = 32 << 20
 
 // gathering copies the elements that each rank has changed to all other ranks, in rounds. A round

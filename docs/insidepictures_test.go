@@ -211,7 +211,7 @@ func backwardPath() string {
 	return d.done()
 }
 
-// kernelPath shows that all checks of a kernel read the same PTX text as the GPU.
+// kernelPath draws the readers of a kernel's PTX text. All checks read the text that a GPU runs.
 func kernelPath() string {
 	const program, text, reader = "#fff4d6", "#f3e4f5", "#fde6dc"
 	d := draw(900, 300)

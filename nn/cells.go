@@ -79,7 +79,7 @@ type RNNCell struct {
 }
 
 // NewRNNCell returns a cell with the given numbers of input and state features. Its parameters are
-// initialised like those of [NewRNN].
+// initialised like those of [NewRNN]. [NoBias] leaves the biases out.
 func NewRNNCell(in, hidden int, opts ...Option) *RNNCell {
 	return &RNNCell{RecurrentWeights: cellWeights(tanhCell, "RNNCell", in, hidden, opts)}
 }
@@ -102,7 +102,7 @@ type GRUCell struct {
 }
 
 // NewGRUCell returns a cell with the given numbers of input and state features. Its parameters are
-// initialised like those of [NewGRU].
+// initialised like those of [NewGRU]. [NoBias] leaves the biases out.
 func NewGRUCell(in, hidden int, opts ...Option) *GRUCell {
 	return &GRUCell{RecurrentWeights: cellWeights(gruCell, "GRUCell", in, hidden, opts)}
 }
@@ -121,7 +121,7 @@ type LSTMCell struct {
 }
 
 // NewLSTMCell returns a cell with the given numbers of input and state features. Its parameters are
-// initialised like those of [NewLSTM].
+// initialised like those of [NewLSTM]. [NoBias] leaves the biases out.
 func NewLSTMCell(in, hidden int, opts ...Option) *LSTMCell {
 	return &LSTMCell{RecurrentWeights: cellWeights(lstmCell, "LSTMCell", in, hidden, opts)}
 }

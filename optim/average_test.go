@@ -207,7 +207,7 @@ func TestAverageLaunches(t *testing.T) {
 	}
 }
 
-// In a function that With calls, the methods of the average panic.
+// In a function that With calls, all methods of the average except Updates panic.
 func TestAveragesWithinWith(t *testing.T) {
 	a := optim.NewEMA(nn.NewLinear(2, 1), 0.9)
 	tree := a.StateDict()

@@ -47,7 +47,8 @@ func (v *valley) value() (f float64) {
 func (v *valley) flat() []float64 { return append(v.x.Detach().Floats(), v.c.Detach().Floats()...) }
 
 // LBFGS takes the same steps as PyTorch: with a fixed length, with a line search, and when it
-// maximises with a line search. Its state equals PyTorch's, and both states can be loaded.
+// maximises with a line search. Its state equals PyTorch's, and both states can be loaded. An
+// optimizer that loads LBFGS's own state then takes the same steps too.
 func TestLBFGSEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/lbfgs.safetensors.gz")
 	if err != nil {

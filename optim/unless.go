@@ -135,7 +135,8 @@ func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 }
 
 // decideLater records how a step changes values on the host, such as step counts. The host makes
-// these changes when it knows that the device did not skip the step.
+// these changes when it knows that the device did not skip the step. If the device skipped it, the
+// host instead frees the tensors that the step allocated, and removes states that the step added.
 func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 	late := &lateStep{found: found}
 	had := make([]bool, len(changes))

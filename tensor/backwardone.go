@@ -11,8 +11,8 @@ type fromOne interface {
 	fromOne(c *Context) []*Tensor
 }
 
-// start gives the task t the gradient that the run starts from. t is the task of s.y. If the
-// gradient is 1, start makes a tensor of it only if one is needed.
+// start gives the task t the gradient that the run starts from. t is the task of s.y. If s has no
+// gradient, the run starts from 1, and start makes a tensor of it only if one is needed.
 func (e *engine) start(t *task, s start) {
 	switch {
 	case s.g != nil:

@@ -42,9 +42,9 @@ func (g *Graph) Adopt(x ...*Tensor) {
 }
 
 // Then makes every replay call f after the work is queued, before Replay returns. f may start to
-// copy a number of the graph to the host with [Tensor.ItemLater]. If f panics with an error, Replay
-// returns that error. The work is queued nevertheless, and all other functions that were passed to
-// Then are called. f must not use the graph.
+// copy a number of the graph to the host with [Tensor.ItemLater]. If f panics with an error that
+// [Try] returns, Replay returns the first such error. The work is queued nevertheless, and all
+// other functions that were passed to Then are called. f must not use the graph.
 func (g *Graph) Then(f func()) {
 	g.mu.Lock()
 	g.then = append(g.then, f)

@@ -281,8 +281,8 @@ func (c *Compiled) Graphs() (list []*Graph) {
 	return list
 }
 
-// Close closes the graphs and frees their memory. If a replay had an error that no call has
-// returned yet, Close returns it. A second call of Close has no effect.
+// Close closes the graphs and frees their memory. If replays had errors that no call has returned
+// yet, Close returns them. A second call of Close has no effect.
 func (c *Compiled) Close() (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -60,8 +60,8 @@ func TestCrossEntropyOf16BitsUnderAutocast(t *testing.T) {
 
 // TestCrossEntropyMean compares the mean of the losses with their sum divided by the number of
 // targets that are not ignored. Values and gradients must have the same bits. Backward starts from
-// a given gradient, or by default from 1, for which there is no tensor. Hooks, retained gradients
-// and graphs of gradients must see the gradient as usual.
+// a given gradient, or by default from 1, for which no tensor is made unless one is needed. Hooks,
+// retained gradients and graphs of gradients must see the gradient as usual.
 func TestCrossEntropyMean(t *testing.T) {
 	bits := func(x *tensor.Tensor) []uint32 {
 		var list []uint32

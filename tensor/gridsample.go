@@ -26,9 +26,9 @@ const (
 // one floating point type. 16-bit types are computed in float32.
 //
 // A coordinate that is not finite lies outside; see [GridSampleOptions]. For such a coordinate
-// torch on the CPU may read memory outside of the image. The gradient of grid jumps at borders and
-// elements. There it has torch's value. At a border this is 0. At an element it is the value
-// between this element and the next.
+// torch on the CPU may read memory outside of the image. The gradient of grid can jump at borders
+// and at elements. At a jump it has torch's value. At a border this is 0. At an element it is the
+// value between this element and the next.
 func (x *Tensor) GridSample(grid *Tensor, o GridSampleOptions) *Tensor {
 	const op = "grid_sample"
 	if y := underAutocast(op, AutocastWidest, func(in []*Tensor) *Tensor { return in[0].GridSample(in[1], o) }, x, grid); y != nil {

@@ -67,8 +67,9 @@ func (x *Tensor) modular(v float64) float64 {
 	return v
 }
 
-// number applies e, an op with one number, to x and v. If x's type cannot hold v, a comparison
-// converts x to a wider type, and arithmetic in x's type wraps v.
+// number applies e, an op with one number, to x and v. If the integer type of x cannot hold v, a
+// comparison is computed in a type that can, or in float32. Arithmetic in x's type wraps a whole
+// number v.
 func (e *Elementwise) number(x *Tensor, v float64) *Tensor {
 	if e.Result == Truth {
 		return x.compareScalar(e, v)

@@ -99,7 +99,8 @@ func (g *grid) manyTaps(x *Tensor) bool {
 
 // maximaAlone does what the function maxima does, but does not return the positions. A gradient
 // needs only the distance of each maximum from the beginning of its window, in a short type.
-// Without a gradient no positions are computed.
+// Without a gradient no positions are computed, unless the windows are so large that their maxima
+// are found by a reduction.
 func maximaAlone(op string, x *Tensor, g grid) *Tensor {
 	f := maxFunc{op: op, g: g, relative: true}
 	t, short := f.savedType()

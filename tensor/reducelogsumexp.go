@@ -13,8 +13,9 @@ type logSumExpFunc struct{ dims []int }
 
 func (*logSumExpFunc) Name() string { return "logsumexp" }
 
-// expSums holds the reductions that compute Σ exp(x - most), where most is the maximum. expSumGrad
-// computes the gradient of x from the gradient of the result. Each takes one pass.
+// expSums holds the reductions that compute Σ exp(x - most), where most is the maximum, or 0 if the
+// maximum is infinite. expSumGrad computes the gradient of x from the gradient of the result. Each
+// takes one pass.
 var (
 	expSums    cache[dtype.Type, *device.Reduction]
 	expSumGrad = &Elementwise{Name: "logsumexp", Arity: 3, Expr: x0.Sub(x1).Exp().Mul(x2), NoGrad: true}

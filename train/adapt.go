@@ -38,7 +38,7 @@ type AdaptConfig struct {
 	Keep bool
 
 	// Most is the largest number of samples in a part, even if more would fit. 0 means no such
-	// limit: a batch is split only after it did not fit.
+	// limit: batches are split only after one did not fit.
 	Most int
 	// Probe is the number of steps without a failure after which a larger part is tried. 0 means
 	// 16.

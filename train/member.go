@@ -176,7 +176,8 @@ func (m *member) prepare(j *job) {
 	}
 }
 
-// retrain sets which parameters require gradients, and replaces the reducer.
+// retrain replaces the reducer after a change in which parameters require gradients. On every rank
+// except rank 0, it first makes this change to the parameters.
 func (m *member) retrain(trained []bool) {
 	m.reducer.Close()
 	for i, p := range m.state {

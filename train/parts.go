@@ -73,7 +73,7 @@ func (p *plan) parts(n int) (k int, probe bool) {
 }
 
 // failed records that an attempt with larger parts, of the given size, has failed. It returns into
-// how many parts a batch of n samples should be divided instead.
+// how many parts a batch of n samples should be divided instead. Such parts are known to fit.
 func (p *plan) failed(n, size int) (k int) {
 	if p.bad > 0 && size >= p.bad { // this size has failed before
 		p.retry = min(2*p.retry, probeMost)

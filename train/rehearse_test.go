@@ -35,7 +35,8 @@ func TestRehearse(t *testing.T) {
 		var made uint64 // number of kernels loaded when the model was made
 		step := func(s *tensor.Scope) {
 			m := models.NewGPT(models.GPTConfig{Vocab: 64, Context: 16, Layers: 2, Heads: 2, Width: 32, Dropout: 0.1}, nn.In(s))
-			// made is small, because with SkipInit no kernel fills the weights.
+			// In the rehearsal no kernel fills the weights, because its device has no memory. So
+			// making the model may load one more kernel in the real step.
 			made = gpu.Counters().Kernels
 			opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4})
 			s.Do(func(s *tensor.Scope) {

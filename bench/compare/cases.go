@@ -245,8 +245,8 @@ func elementwise(t dtype.Type, moved int, f func(a, b *tensor.Tensor)) func(*run
 	}
 }
 
-// copying measures the driver's copy within the device's memory, the limit for all ops that only
-// move memory.
+// copying measures the driver's copy within the device's memory. The copy's rate is the limit for
+// all ops that only move memory.
 func copying(r *run) {
 	n := r.n(1<<30, 1<<16)
 	var b [2]device.Buffer

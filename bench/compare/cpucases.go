@@ -99,7 +99,8 @@ func decoding(r *run) {
 	r.Rate = 1 / r.Median
 }
 
-// count adds the number of m's parameters to the row of results, which has it for PyTorch too.
+// count adds the number of m's parameters to the row of results. PyTorch's side does the same in
+// its own row.
 func (r *run) count(m any) {
 	for _, p := range nn.Parameters(m) {
 		r.Parameters += p.Size()

@@ -21,7 +21,7 @@ type sweepLine struct {
 
 // judgeSweep reports, for each case, the rate of the planner's choice and of the best variant. It
 // compares both rates with a limit: the rate of the driver's copy for ops that move memory, and
-// PyTorch's rate for products. None of these cases has a promise.
+// PyTorch's rate for products. None of the verdicts is about a promise.
 func judgeSweep(work string) []verdict {
 	list, limit, theirs := []verdict{}, 0.0, rows(filepath.Join(work, "torch.json"), "cuda")
 	f, err := os.Open(filepath.Join(work, "sweep.json"))

@@ -76,8 +76,8 @@ func deviceNames(dev device.Device, all dist.DeviceList) (names []string, peak i
 	return names, peak
 }
 
-// replica returns a network like n on device dev. The argument model is a copy of n's model on that
-// device.
+// replica returns a network like n on device dev. Its model is the argument model, which is a copy
+// of n's model on that device.
 func (n *network) replica(model any, dev device.Device) *network {
 	c := &network{card: n.card, model: model, module: model.(nn.Module), dev: dev}
 	c.gpt, _ = model.(*models.GPT)

@@ -60,7 +60,7 @@ func poolOf[T Float]() *sync.Pool {
 // serial is a Parallel that uses only the calling goroutine.
 var serial = Parallel(gemm.Serial)
 
-// block is the largest number of rows or columns that recursive functions do not halve.
+// block is a number of rows or columns. Recursive functions do not halve matrices up to this size.
 const block = 16
 
 // halved returns a multiple of block that is about half of n, for n > block.

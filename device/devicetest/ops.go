@@ -17,7 +17,7 @@ import (
 
 // Ops returns small valid ops, at least one of each type. They cover every kind of each op, with
 // and without optional operands. The function view creates the operands. Each result has more than
-// one element. They stay valid if all elements of integer operands are 1.
+// one element. The ops stay valid if all elements of integer operands are 1.
 func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 	f := func(dims ...int) device.View { return view(dtype.F32, dims...) }
 	i := func(dims ...int) device.View { return view(dtype.I64, dims...) }

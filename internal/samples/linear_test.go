@@ -270,7 +270,7 @@ func noInfo(a *args, x T) T {
 }
 
 // tolerances returns rtol and atol, or nil if both are absent. The parameter old is the name of
-// rtol in older versions of torch.
+// an argument of older versions of torch. Its value is taken as rtol.
 func (a *args) tolerances(old string) []float64 {
 	for _, name := range []string{old, "rtol", "atol"} {
 		if t, ok := a.arg(-1, name).(T); ok && t.Rank() > 0 {

@@ -21,7 +21,7 @@ func (l *list) readerAt(j int) (r reader, ok bool) {
 		return reader{m.Program, m.Ins, m.Params[:len(m.Program.Params)], m.Outs, nil}, true
 	}
 	// A map that stores 16-bit values rounds them, but a reduction does not round the values of its
-	// map. So no map is merged into a reduction whose map has 16-bit values.
+	// map. So no map is merged into a reduction whose map computes 16-bit values.
 	if o, is := l.items[j].Op.(*device.Reduce); is && o.Ins[0].Size() > 0 && !o.Map.Out[0].IsHalf() {
 		return reader{o.Map, o.Ins, o.Params, []device.View{o.Out}, o}, true
 	}

@@ -19,8 +19,8 @@ import (
 // Item is one piece of recorded work.
 type Item struct {
 	Op device.Op // nil for other work, which is not changed
-	// Reads is the memory that the item reads. Unless Op is a map or a reduction, Reads also
-	// contains the memory that the item writes.
+	// Reads is the memory that the item reads. If Op is neither nil nor a map or a reduction, Reads
+	// also contains the memory that the item writes.
 	Reads  []Span
 	Writes []Span
 	// Ends says, for each result of a map, after how many items of the list its memory is freed. It

@@ -101,8 +101,8 @@ func TestAttentionMasks(t *testing.T) {
 
 // TestAttentionMemory measures the memory of attention. The kernels of a GPU must need memory that
 // is linear in the length. For float64 there is no kernel, so a pass may keep the scores of all
-// queries and keys. The forward pass then needs about twice the memory of the scores, and the
-// backward pass about four times. Between the passes no memory may hold scores.
+// queries and keys. The forward pass may then need about twice the memory of the scores, and the
+// backward pass about four times, but no more. Between the passes no memory may hold scores.
 func TestAttentionMemory(t *testing.T) {
 	devices, err := cuda.Emulate("emulate,mem=256MiB,mode=meta")
 	if err != nil {

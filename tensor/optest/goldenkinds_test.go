@@ -107,8 +107,10 @@ func TestGoldenIsComplete(t *testing.T) {
 	}
 }
 
-// goldenNames maps an op to the name of its golden cases, if the two names differ. Such an op is a
-// part of a PyTorch function, or one of several ops of this library for one PyTorch function.
+// goldenNames maps an op to the name of its golden cases, if the two names differ. Some of these
+// ops are a part of a PyTorch function, or one of several ops for one PyTorch function. Others
+// stand for several PyTorch functions, such as conv, or are only spelled differently, such as
+// HStack.
 var goldenNames = map[string]string{
 	"pow": "pow_tensor", "pow_scalar": "pow", "pow_rsqrt": "pow", "pow_cube": "pow", "pow_fraction": "pow", "clamp_min": "clamp", "clamp_plain": "clamp", "clamp_max": "clamp", "gelu_tanh": "gelu", "logit_eps": "logit",
 	"floor_divide": "div_floor", "floor_divide_integer": "floor_divide", "trunc_divide": "div_trunc", "remainder_integer": "remainder", "fmod_integer": "fmod",

@@ -31,8 +31,8 @@ func onDeviceOf(x *tt, ix []any) []any {
 	return out
 }
 
-// span is a range with start, stop and step. Negative numbers do not count from the end: for a
-// negative step, a stop of -1 is the position before index 0.
+// span is a range with start, stop and step. Numbers do not count from the end, so start must not
+// be negative. For a negative step, a stop of -1 is the position before index 0.
 type span struct{ start, stop, step int }
 
 // placesOf returns the shape of x[ix…], and the positions of its elements in x. It implements the

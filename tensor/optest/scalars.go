@@ -18,7 +18,8 @@ func scalarRows() []row {
 		return func(x []array) array { return x[0].apply(f) }
 	}
 	positive := func(x []array) array { return x[0].apply(func(v float64) float64 { return 4 * (1 + math.Abs(v)) }) }
-	// away returns numbers of at least 1.5, for divisors and for operands of logarithms.
+	// away returns numbers of at least 1.5, for divisors and for operands of logarithms. 1 modulo
+	// such a number has no jump nearby.
 	away := func(x *tt) *tt { return x.Square().AddScalar(1.5) }
 	steps := func(v float64) float64 { return v*v + 1.5 }
 	pick := func(x []array, a, b func(v float64) float64) array {

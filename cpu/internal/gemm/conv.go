@@ -97,9 +97,9 @@ type columns struct {
 	bufA    []float32
 	// if not nil, the kernel reads the weights A in place; packing them would take too long
 	weights []float32
-	// tapFirst selects the order of k within a block. A tap is an element of the kernel. If
-	// tapFirst is true, all channels of the first tap come first, then those of the next tap.
-	// Otherwise all taps of the first channel come first, then those of the next channel.
+	// tapFirst selects the order of k within a block. A tap is an element of the convolution's
+	// kernel. If tapFirst is true, all channels of the first tap come first, then those of the next
+	// tap. Otherwise all taps of the first channel come first, then those of the next channel.
 	tapFirst bool
 
 	dst        []float32

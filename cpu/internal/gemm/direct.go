@@ -110,7 +110,7 @@ func (d *direct[T]) multiply(par Parallel, batch int, apart [3]int, m, n, k int,
 
 // crowds reports whether A must be packed because its rows use the same sets of the cache: their
 // distance is a multiple of d.crowded. If many is true, B has many panels, and a multiple of half
-// of d.crowded is enough.
+// of d.crowded is enough. It returns false if the product has few rows or few columns.
 func (d *direct[T]) crowds(m, n int, many bool, a operand[T]) bool {
 	apart := d.crowded
 	if many {
@@ -133,8 +133,9 @@ type directJob[T float] struct {
 	a, b, c    operand[T]
 	accumulate bool
 	across     int // number of tasks that compute the same rows
-	// Tasks may divide k in parts. The field group is the number of blocks of k in a part. The
-	// field sums holds the sums of all parts except the first.
+	// The field parts is the number of tasks that divide the rows and the columns. If tasks also
+	// divide k, the field blocks is the number of blocks of k, and the field group is how many of
+	// them a task computes. The field sums holds the sums of each block after the first group.
 	parts, group, blocks int
 	sums                 []T
 	partFn, deepFn       func(i int) // the tasks as functions, created once

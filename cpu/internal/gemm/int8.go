@@ -194,8 +194,8 @@ func (j *int8Job) task(i int) {
 	l.a = nil
 }
 
-// readsRows reports whether the layout of A lets VPDPBUSD read its rows in place. The caller also
-// checks their number and length.
+// readsRows reports whether the layout of A lets VPDPBUSD read its rows in place. The method
+// takeRows also checks their number and length.
 func (j *int8Job) readsRows() bool {
 	return j.kern.flip != 0 && j.a.cs == 1 && j.a.rs%crowdedInt8 != 0
 }

@@ -2,11 +2,11 @@ package gemm
 
 import "slices"
 
-// stripe is a tile task: the product of panels a0 to a1-1 of A with panels b0 to b1-1 of B. Most
-// stripes have all panels of B in the group. Only the last and shortest stripes have a part of
-// them. A stripe packs its panels of A itself, one block of k at a time, so a packed block stays in
-// its core's cache. The tasks of other products share packed panels of A, which may be larger than
-// a shared cache.
+// stripe is a tile task: the product of panels a0 to a1-1 of A with panels b0 to b1-1 of B. The
+// last and shortest stripes may have only a part of the group's panels of B. All other stripes have
+// them all. A stripe packs its panels of A itself, one block of k at a time, so a packed block
+// stays in its core's cache. The tasks of other products share packed panels of A, which may be
+// larger than a shared cache.
 type stripe struct{ a0, a1, b0, b1 int }
 
 // enoughForStripes reports whether A has enough panels for the tasks of so many workers to be

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canRun reports whether this machine can run loops for AVX2. If it cannot, canRun logs a message.
+// canRun reports whether this machine can run loops for AVX2. It logs a message if loops for AVX2
+// or for AVX-512 cannot run.
 func canRun(t testing.TB) bool {
 	x := &cpu.X86
 	if err := Why(); err != nil || !x.HasAVX2 || !x.HasFMA {

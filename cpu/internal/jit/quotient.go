@@ -9,8 +9,8 @@ import (
 
 // An exact remainder of floats takes several steps: each replaces r by r - trunc(r/y)·y. A program
 // has as many steps as the largest quotient needs. Once |r| is less than y, or r is NaN, further
-// steps change nothing. So after each step the machine code leaves the chain if |r| < y or r is NaN
-// in all lanes. For quotients below 2⁵³ it leaves after the first step.
+// steps change nothing. So after each step except the last, the machine code leaves the chain if
+// |r| < y or r is NaN in each lane. For quotients below 2⁵³ it leaves after the first step.
 
 // chain is a sequence of steps of an exact remainder (fmod) that starts with the value r and
 // divides by y.

@@ -148,9 +148,9 @@ func (d *Driver) NowOf(ordinal int) time.Duration {
 	return d.devices[ordinal].host
 }
 
-// Reset makes a device usable again after a fault. On hardware this is impossible. It destroys the
-// device's memory, streams, events and modules. A retained primary context keeps its handle, but is
-// otherwise like a new context. The error is ErrInvalidDevice if there is no such device.
+// Reset makes a device usable again after a fault. On hardware this is impossible. Reset destroys
+// the device's memory, streams, events and modules. A retained primary context keeps its handle,
+// but is otherwise like a new context. The error is ErrInvalidDevice if there is no such device.
 func (d *Driver) Reset(ordinal int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -123,9 +123,8 @@ func (s gradTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{32 * gradWarps, 1, 1}
 }
 
-// columns says which columns of the operand h the block computes. The result start is the first of
-// them, and the result columns is their number. The result fragments is the number of fragments,
-// each of 16 columns.
+// columns says which columns of the result h the block computes. It returns the first of them
+// (start), the number of fragments of 16 columns, and the number of columns.
 func (g *gradWriter) columns(h headRows) (start, fragments, columns int) {
 	if h.typ == dtype.Invalid {
 		return 0, 0, 0

@@ -275,10 +275,10 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 // smaller differences mean little.
 const costTolerance = 1.03
 
-// compare returns the cheapest form. Costs within a factor of costTolerance count as equal. Among
-// forms of equal cost it returns the one with the least time for adding up partial sums. Partial
-// sums need memory, and the estimate of their time is uncertain: the model was compared with
-// published kernels, which have none. If these times are equal too, it returns the first form.
+// compare returns the cheapest form. All forms that cost at most costTolerance times the least cost
+// count as equal. Among these it returns the one with the least time for adding up partial sums.
+// Partial sums need memory, and the estimate of their time is uncertain: the model was compared
+// with published kernels, which have none. If these times are equal too, it returns the first form.
 // Forms are sorted by the bytes that they read, and the divisions of a form by the number of parts.
 func (g *GPU) compare(p product) chosenForm {
 	var all []chosenForm

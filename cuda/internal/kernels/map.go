@@ -21,8 +21,8 @@ type mapSpec struct {
 	dense bool
 	// Bit k of scalar is set if operand k (results first) has stride 0 in the innermost dimension.
 	scalar uint32
-	// Bit k of paired is set if operands k and k+1 alternate in memory, so that one access moves an
-	// element of each.
+	// Bit k of paired is set if operands k and k+1 alternate in memory, so that one access moves
+	// elements of both.
 	paired uint32
 	wide   bool
 	tune   mapTune

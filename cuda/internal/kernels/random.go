@@ -56,8 +56,8 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, p pl
 		}
 		return words[word]
 	}
-	// The element's random word has an index in its block. The list unknown has the bits of this
-	// index that are not known when the kernel is built.
+	// The lowest bits of the element's index choose its random word in the block. The list unknown
+	// has those of these bits that affect the choice and are not known when the kernel is built.
 	var unknown []int
 	for bit := 1; bit < per; bit *= 2 {
 		if word := bit << d.Shift; bit >= p.vector && word&int(d.Clear) == 0 {

@@ -528,7 +528,7 @@ func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 }
 
 // element computes element j of a vector from the loaded operands x. Some maps use the index of the
-// element, which follows from position and c. The argument position is the index at which the
+// element, which follows from position, c and j. The argument position is the index at which the
 // result's elements begin. The argument c holds the vector's coordinates in the reduced dimensions.
 func (r *reduceBuilder) element(x [][]ptx.Value, j int, position ptx.Value, c []ptx.Value) partialValue {
 	b := r.Builder

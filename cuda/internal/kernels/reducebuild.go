@@ -395,8 +395,8 @@ func (r *reduceBuilder) combine(x, y partialValue) partialValue {
 	case kind == device.Min:
 		return partialValue{v: x.v.MinNaN(y.v)}
 	}
-	// Keep the extreme value and, if both values are equal, the lower position. NaN counts as more
-	// extreme than any number.
+	// Keep the extreme value and, if both values are equal or both are NaN, the lower position. NaN
+	// counts as more extreme than any number.
 	var better, same ptx.Value
 	if r.s.kind == device.ArgMax {
 		better = y.v.Gt(x.v)

@@ -104,9 +104,9 @@ const (
 // orderOf chooses the order for the iteration space sp. The third list of strides in sp is that of
 // the index. Lines with the same indices are sorted (bySlices) if there are at least four lines, or
 // if a single thread would take long for a line. Lines with different indices are sorted
-// (bySamples) only if there are few lines. If there are many, one thread for each line suffices to
-// occupy the device. The keys of the sort have 32 bits, so nothing is sorted if the bound of the
-// indices is too large for them.
+// (bySamples) only if there are few lines, and a single thread would take long for a line. If there
+// are many, one thread for each line suffices to occupy the device. The keys of the sort have 32
+// bits, so nothing is sorted if the bound of the indices is too large for them.
 func orderOf(sp space, count, bound int) scatterOrder {
 	const long, manyLines = 64, 1 << 14
 	if int64(bound) >= 1<<32-1 {

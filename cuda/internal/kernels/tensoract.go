@@ -5,8 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// withInPieces reports whether one access can load all elements of the operand With that belong to
-// 16 bytes of results. The argument store says how the results are stored.
+// withInPieces reports whether the elements of the operand With that belong to 16 bytes of results
+// can be loaded in one access, or in several of 16 bytes if they have more bytes. The argument
+// store says how the results are stored.
 func (o *ProductOperands) withInPieces(store tensorStore) bool {
 	switch store {
 	case storePieces:

@@ -23,7 +23,7 @@ func (m *machine) roundedTo(o Operand, t dtype.Type) Operand {
 // TestMixedFactors multiplies a float32 factor and a 16-bit factor. The kernel rounds the float32
 // factor when it loads it. The result must have the same bits as if the factor had been rounded
 // before. The cases read factors in whole accesses, in pairs and in single elements. They have
-// every storage order, rows of several lengths, a batch, and sums that blocks divide.
+// every storage order, rows of several lengths, a batch, and sums of no products.
 func TestMixedFactors(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1]} {
 		for j, d := range [][4]int{{1, 20, 72, 136}, {1, 65, 66, 70}, {2, 7, 63, 65}, {1, 1, 40, 33}, {1, 16, 64, 0}} {

@@ -5,8 +5,8 @@ import (
 	"math/big"
 )
 
-// This file has operations with directed roundings: operations on float64, and the square roots of
-// float32 and float64. They round the exact result once. If it has too many bits, they round its
+// This file has operations with directed roundings: operations on float64, and square roots and
+// reciprocals of float32. They round the exact result once. If it has too many bits, they round its
 // first few hundred bits, and take into account whether bits were cut off. They are slow, but
 // rarely used.
 

@@ -12,7 +12,8 @@ type Peer struct {
 
 // SetPeers sets the peers and their address ranges. No kernel may be running. Later, kernels on m
 // can access the memory of a peer like memory of m, unless the peer is closed. They cannot access
-// the peer's mapped host memory, or memory that Map has mapped: only the peer itself can.
+// host memory at the address at which it is mapped for the peer. Neither can they access memory
+// that the peer's Map has mapped, which only the peer itself can access.
 func (m *Memory) SetPeers(list []Peer) { m.peers.Store(&list) }
 
 // peer returns the Peer in whose range addr lies, or nil.

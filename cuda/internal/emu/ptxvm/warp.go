@@ -29,7 +29,8 @@ type warp struct {
 	// wm holds, for each register, the mask of the lanes that have written it.
 	wm []uint32
 	// junk holds, for each register, the mask of the lanes that have loaded it from the padding of
-	// a struct, which was never written. It is nil if the kernel has no local memory.
+	// a struct, which was never written. It is nil if the kernel has no local memory and calls
+	// no functions.
 	junk []uint32
 	// p holds the predicates, with one bit for each lane.
 	p []uint32
@@ -53,7 +54,7 @@ type warp struct {
 	lastRegion *region // region of the last access to global memory
 
 	// local is the local memory of 32 lanes, with stride bytes for each lane. localInit has a 1 for
-	// each byte of local that was written.
+	// each byte of local that was written, and a 0 if the value came from bytes never written.
 	local, localInit []byte
 	stride           int // bytes of one lane: Entry.Local, or more if functions need more
 
