@@ -21,8 +21,8 @@ func (x *Expr) Rounded(t dtype.Type) *Expr {
 	case dtype.BF16:
 		return x.Ne(x).Select(x, to(16))
 	case dtype.F16:
-		// Below 2⁻¹⁴ all float16 numbers are multiples of 2⁻²⁴. 2⁻²⁴ is also the unit in the last
-		// place of float32 numbers between 0.5 and 1, so adding 0.5 rounds correctly.
+		// Below 2⁻¹⁴ all float16 numbers are multiples of 2⁻²⁴. This is also the unit in the
+		// last place of float32 numbers between 0.5 and 1, so adding 0.5 rounds correctly.
 		size := x.Abs()
 		small := single.copySign(size.Add(C(0.5)).Sub(C(0.5)), x)
 		// large is ±Inf. It is the result for |x| ≥ 65520, which is halfway between 65504 and 2¹⁶.
