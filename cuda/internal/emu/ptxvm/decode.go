@@ -75,6 +75,9 @@ func (d *decoder) body(stmts []stmt) {
 		if h == nil {
 			d.fail("unknown or unsupported instruction %s", s.op)
 		}
+		if slices.Contains(d.mods, "") {
+			d.fail("%s: a dot without a modifier after it", s.op)
+		}
 		h(d)
 		if len(d.mods) > 0 {
 			d.fail("%s: modifier .%s is unknown or not supported here", s.op, d.mods[0])

@@ -143,6 +143,8 @@ var rejected = []struct{ body, want string }{
 	{"tanh.approx.bf16x2 %r1, %r2;", "sm_90"},
 	{"setmaxnreg.inc.sync.aligned.u32 64;", "sm_90"},
 	{"mov.u32 %r1, \x01;", "unexpected character"},
+	{"mma.sync.aligned..row.col.f32.f16.f16.f32 %r1, %r2, %r3, %r1;", "without a modifier"},
+	{"add.u32. %r1, %r2, %r3;", "without a modifier"},
 	{"/* no end", "comment"},
 	{".shared .b8 big[50000];", "static shared"},
 	{"{ {", "no end"},
