@@ -23,8 +23,8 @@ import (
 type fusedBody struct {
 	// whole is the loop that computes the whole body; nil if the body has several steps
 	whole *jit.Loop
-	plain *jit.Code // machine code of whole for operands whose rows are contiguous
-	// variants holds machine code of the loop whole for other strides of operands; it is made on
+	plain *jit.Code // machine code of that loop for operands whose rows are contiguous
+	// variants holds machine code of that loop for operands with other strides; it is made on
 	// demand
 	variants lookup[jit.Reads, *jit.Code]
 }

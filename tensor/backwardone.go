@@ -38,9 +38,9 @@ func (e *engine) makeOne(t *task) {
 	}
 }
 
-// spares reports whether the gradient 1 of t needs no tensor. For this, the function of t's node
-// must be a fromOne. The node must have no hooks and no retained gradient. t must not be an input
-// whose gradient the run returns, and the run must not record a graph of the gradients.
+// spares reports whether t's gradient, if all its elements are 1, needs no tensor. The function of
+// t's node must then be a fromOne. The node must have no hooks and no retained gradient. t must not
+// be an input whose gradient the run returns, and the run must not record a graph of the gradients.
 func (e *engine) spares(t *task) bool {
 	grad, _, retain := t.at.node.hooks.Load().list()
 	_, ok := t.at.node.f.(fromOne)

@@ -41,7 +41,8 @@ type touch struct {
 	write bool
 }
 
-// apart reports whether step shows that different lanes access different bytes.
+// apart reports whether t is known to access different bytes in different lanes: the lanes' bytes
+// are step apart and do not overlap, or only one lane is active.
 func (t *touch) apart() bool {
 	return t.list == 0 && (t.step >= uint64(t.size) || t.mask&(t.mask-1) == 0)
 }
