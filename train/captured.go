@@ -95,8 +95,6 @@ func (t *trainer) uncaptured() string {
 		return t.c.Device.Name() + " cannot record work"
 	case t.c.Accumulate > 1 && t.adapt.team != nil:
 		return "a step accumulates gradients of several batches on several devices"
-	case t.c.Compute != nil:
-		return "Compute gets the whole batch, of which a replay reads only X and Y"
 	case t.c.Capture == CaptureAlways:
 		return ""
 	case t.adapt.team != nil && otherOrder(t.adapt.team.me.g.Backend()) != "":
@@ -341,7 +339,7 @@ func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) (losses []*ten
 	for i := 0; i < len(x); i += 2 {
 		held := t.adapt.takeGradients()
 		s.Do(func(s *tensor.Scope) {
-			b := &data.Batch{X: x[i].In(s), Y: x[i+1].In(s), Index: make([]int, n)}
+			b := &data.Batch{X: x[i].In(s), Y: x[i+1].In(s), Index: unknown(n)}
 			_, _, loss := t.c.computePart(s, b, b, n)
 			t.adapt.descend(s, loss, share{n, n, n}, 1, true, true)
 			if len(x) > 2 {
@@ -355,6 +353,10 @@ func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) (losses []*ten
 	done = true
 	return losses
 }
+
+// unknown returns the indices of n samples in a captured step, which cannot know them. Each is -1,
+// so that a lookup with one of them panics.
+func unknown(n int) []int { return slices.Repeat([]int{-1}, n) }
 
 // wholeUpdate makes the optimizer's step at the end of a captured step with the given number of
 // batches, in scope s.

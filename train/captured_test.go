@@ -53,6 +53,14 @@ func TestFitCaptures(t *testing.T) {
 			},
 			"accumulated":       func(c *train.Config) { c.Accumulate, c.ClipNorm = 2, 0.5 },
 			"accumulated mixed": func(c *train.Config) { c.Accumulate, c.Autocast, c.ReadEvery = 4, dtype.BF16, 3 },
+			"computed": func(c *train.Config) {
+				forward := c.Forward
+				c.Forward = nil
+				c.Compute = func(_ *tensor.Scope, b *data.Batch) (y, target, loss *tensor.Tensor) {
+					y = forward(b.X).DivScalar(float64(len(b.Index)))
+					return y, b.Y, nn.CrossEntropy(y, b.Y)
+				}
+			},
 			"frozen": func(c *train.Config) {
 				p := nn.Parameters(c.Model)[0]
 				c.OnStep = func(st *train.State) error {
@@ -259,7 +267,7 @@ func TestFitSaysWhyNot(t *testing.T) {
 			c.Model.(*nn.Sequential).Layers[2] = nn.NewLambda(func(x *tensor.Tensor) *tensor.Tensor { return x.Relu() })
 		},
 		"the optimizer (*train_test.slower) is": func(c *train.Config) { c.Optimizer = &slower{Optimizer: c.Optimizer} },
-		"Compute": func(c *train.Config) {
+		"Compute is the program's own code": func(c *train.Config) {
 			m := c.Model.(nn.Module)
 			c.Compute = func(s *tensor.Scope, b *data.Batch) (y, target, loss *tensor.Tensor) {
 				y = m.Forward(b.X)

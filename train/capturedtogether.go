@@ -105,7 +105,7 @@ func (m *member) record(s *tensor.Scope, w *wholeStep, n, lo, hi int) {
 	}
 	m.reducer.Spread(0, true, buffers)
 	m.sendScale(s)
-	own := &data.Batch{X: w.x.In(s), Y: w.y.In(s), Index: make([]int, hi-lo)}
+	own := &data.Batch{X: w.x.In(s), Y: w.y.In(s), Index: unknown(hi - lo)}
 	_, _, loss := m.c.computePart(s, own, &data.Batch{Y: w.all}, n)
 	m.a.descend(s, loss, share{hi - lo, hi - lo, n}, 1, true, true)
 	m.g.AllReduce(m.loss, dist.Sum)

@@ -69,7 +69,8 @@ type Config struct {
 	// nn.MSE. A nil Loss means [nn.CrossEntropy].
 	Loss func(output, target *tensor.Tensor) *tensor.Tensor
 	// Compute replaces Forward and Loss, for models with several inputs. Its result target is
-	// passed to the metrics, and may be nil.
+	// passed to the metrics, and may be nil. With CaptureAlways, it must not use the values of the
+	// batch's Index, which are -1 in a captured step.
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
 
 	Epochs int // total number of epochs, including those before a resume; 0 means no limit
@@ -382,6 +383,8 @@ func (c *Config) check() error {
 	closures := c.Compute != nil || c.Forward != nil
 	c.given = closures || c.Loss != nil
 	switch {
+	case c.Compute != nil:
+		c.foreign = "Compute"
 	case c.Forward != nil && !isOurs(reflect.ValueOf(c.Forward)):
 		c.foreign = "Forward"
 	case c.Loss != nil && !isOurs(reflect.ValueOf(c.Loss)):

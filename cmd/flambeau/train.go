@@ -430,6 +430,11 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 		OnLoss: func(_ int, loss float64) { r.Losses = append(r.Losses, loss) },
 	}
 	cfg.Rehearse = map[string]train.Rehearsing{"gpu": train.RehearseOnGPU, "always": train.RehearseAlways, "never": train.RehearseNever}[c.Rehearse]
+	// The command's own functions compute the same in each step. With NCCL, captured steps would
+	// add up gradients in another order, so a resumed training would have other bits.
+	if r.Devices, _ = deviceNames(dev, all); len(r.Devices) == 0 || r.Emulated || dev.Info().Kind == "cpu" {
+		cfg.Capture = train.CaptureAlways
+	}
 	n.measure(&cfg)
 	c.modes(&cfg)
 	if k.Data != "digits" || c.Patience > 0 || c.KeepBest || c.Sched == "plateau" {
