@@ -25,6 +25,9 @@ func odd(at int, format string, args ...any) error {
 	return &oddError{at: at, msg: fmt.Sprintf(format, args...)}
 }
 
+// padded is the remedy for slices and tensors whose lengths differ.
+const padded = " (data.PadCollate pads them: set it as Config.Collate)"
+
 // Collate makes a batch of samples, as torch's default_collate does.
 //
 //   - Numbers, slices of numbers (also nested) and arrays of numbers become one tensor with a new
@@ -210,7 +213,7 @@ func rows[T float32 | uint8 | int64 | int](c collator, values []any) (t *tensor.
 			return nil, odd(i, "holds a %T, the first a %T", v, values[0])
 		}
 		if len(r) != n && !c.pad {
-			return nil, odd(i, "has %d values, the first %d", len(r), n)
+			return nil, odd(i, "has %d values, the first %d"+padded, len(r), n)
 		}
 		n = max(n, len(r))
 	}
@@ -312,9 +315,16 @@ func (c collator) stack(first *tensor.Tensor, values []any) (y *tensor.Tensor, e
 	differ := false
 	for i, v := range values {
 		t, ok := v.(*tensor.Tensor)
-		if !ok || t == nil || t.Type() != first.Type() || t.Rank() != len(sh) ||
-			t.Shape() != first.Shape() && !(c.pad && len(sh) > 0 && slices.Equal(t.Shape().Slice()[1:], sh[1:])) {
-			return nil, odd(i, "is not a %v tensor of shape %v", first.Type(), first.Shape())
+		if !ok || t == nil {
+			return nil, odd(i, "is not a tensor, as the first is, but a %T", v)
+		}
+		long := len(sh) > 0 && t.Rank() == len(sh) && slices.Equal(t.Shape().Slice()[1:], sh[1:])
+		if t.Type() != first.Type() || t.Shape() != first.Shape() && !(c.pad && long) {
+			remedy := ""
+			if t.Type() == first.Type() && long {
+				remedy = padded
+			}
+			return nil, odd(i, "is a %v tensor of shape %v, the first a %v tensor of shape %v"+remedy, t.Type(), t.Shape(), first.Type(), first.Shape())
 		}
 		if len(sh) > 0 && t.Dim(0) != sh[0] {
 			differ = true

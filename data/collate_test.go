@@ -53,34 +53,34 @@ func TestCollateFunction(t *testing.T) {
 func TestCollateErrors(t *testing.T) {
 	f := tensor.From([]float32{1})
 	for want, v := range map[string][]any{
-		"sample 0 of the batch has nil as a value":                          {nil},
-		"sample 1 of the batch holds a string, the first a int":             {1, "a"},
-		"sample 1 of the batch holds a int, the first a string":             {"a", 1},
-		"sample 2 of the batch has 1 values, the first 2":                   {[]float32{1, 2}, []float32{1, 2}, []float32{1}},
-		"sample 1 of the batch has values of shape [2 1], the first [2 2]":  {[][]int16{{1, 2}, {3, 4}}, [][]int16{{1}, {2}}},
-		"sample 1 of the batch holds a <nil>, the first a bool":             {true, nil},
-		"sample 1 of the batch is not a float32 tensor of shape [1]":        {f, tensor.From([]int64{1})},
-		`key "a": sample 1 of the batch has 2 values, the first 1`:          {map[string]any{"a": []int{1}}, map[string]any{"a": []int{1, 2}}},
-		`sample 1 of the batch has no key "a", which the first has`:         {map[string]any{"a": 1}, map[string]any{"b": 1}},
-		"sample 1 of the batch has 2 keys, the first 1":                     {map[string]any{"a": 1}, map[string]any{"a": 1, "b": 1}},
-		"sample 1 of the batch has 1 values, the first 2":                   {[]any{1, 2}, []any{1}},
-		`place 1: key "k": sample 1 of the batch holds a bool, the first a`: {[]any{f, map[string]any{"k": 1}}, []any{f, map[string]any{"k": true}}},
-		"cannot make a tensor from elements of type struct":                 {struct{}{}, struct{}{}},
-		"data: no values to collate":                                        {},
+		"sample 0 of the batch has nil as a value":                                                      {nil},
+		"sample 1 of the batch holds a string, the first a int":                                         {1, "a"},
+		"sample 1 of the batch holds a int, the first a string":                                         {"a", 1},
+		"sample 2 of the batch has 1 values, the first 2":                                               {[]float32{1, 2}, []float32{1, 2}, []float32{1}},
+		"sample 1 of the batch has values of shape [2 1], the first [2 2]":                              {[][]int16{{1, 2}, {3, 4}}, [][]int16{{1}, {2}}},
+		"sample 1 of the batch holds a <nil>, the first a bool":                                         {true, nil},
+		"sample 1 of the batch is a int64 tensor of shape [1], the first a float32 tensor of shape [1]": {f, tensor.From([]int64{1})},
+		`key "a": sample 1 of the batch has 2 values, the first 1`:                                      {map[string]any{"a": []int{1}}, map[string]any{"a": []int{1, 2}}},
+		`sample 1 of the batch has no key "a", which the first has`:                                     {map[string]any{"a": 1}, map[string]any{"b": 1}},
+		"sample 1 of the batch has 2 keys, the first 1":                                                 {map[string]any{"a": 1}, map[string]any{"a": 1, "b": 1}},
+		"sample 1 of the batch has 1 values, the first 2":                                               {[]any{1, 2}, []any{1}},
+		`place 1: key "k": sample 1 of the batch holds a bool, the first a`:                             {[]any{f, map[string]any{"k": 1}}, []any{f, map[string]any{"k": true}}},
+		"cannot make a tensor from elements of type struct":                                             {struct{}{}, struct{}{}},
+		"data: no values to collate":                                                                    {},
 	} {
 		if _, err := data.CollateValues(v); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %s", v, err, want)
 		}
 	}
 	for want, v := range map[string][2]any{
-		"pad with, -1, cannot be in a []uint8":                             {[]uint8{1}, []uint8{}},
-		"pad with, -1, cannot be in a []uint16":                            {[]uint16{1}, []uint16{}},
-		"has values of shape [0], the first [1]":                           {[]dtype.Float16{1}, []dtype.Float16{}},
-		"sample 1 of the batch is not a float32 tensor of shape [1]":       {f, tensor.Ones(2, 2)},
-		"sample 1 of the batch is not a float32 tensor of shape [2, 2]":    {tensor.Ones(2, 2), tensor.Ones(2, 3)},
-		"sample 1 of the batch is not a float32 tensor of shape []":        {tensor.Ones(), tensor.Ones(1)},
-		"sample 1 of the batch holds a []int64, the first a []float32":     {[]float32{1}, []int64{1, 2}},
-		"sample 1 of the batch has values of shape [1 1], the first [2 1]": {[][]int16{{1}, {2}}, [][]int16{{3}}},
+		"pad with, -1, cannot be in a []uint8":                                            {[]uint8{1}, []uint8{}},
+		"pad with, -1, cannot be in a []uint16":                                           {[]uint16{1}, []uint16{}},
+		"has values of shape [0], the first [1]":                                          {[]dtype.Float16{1}, []dtype.Float16{}},
+		"is a float32 tensor of shape [2, 2], the first a float32 tensor of shape [1]":    {f, tensor.Ones(2, 2)},
+		"is a float32 tensor of shape [2, 3], the first a float32 tensor of shape [2, 2]": {tensor.Ones(2, 2), tensor.Ones(2, 3)},
+		"is a float32 tensor of shape [1], the first a float32 tensor of shape []":        {tensor.Ones(), tensor.Ones(1)},
+		"sample 1 of the batch holds a []int64, the first a []float32":                    {[]float32{1}, []int64{1, 2}},
+		"sample 1 of the batch has values of shape [1 1], the first [2 1]":                {[][]int16{{1}, {2}}, [][]int16{{3}}},
 	} {
 		if _, err := data.PadCollate(-1)([]data.Sample{{X: v[0], Y: 0}, {X: v[1], Y: 0}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %s", v, err, want)

@@ -206,7 +206,7 @@ func TestTensorSamples(t *testing.T) {
 		}
 	}
 	var s *data.SampleError
-	if !errors.As(got, &s) || !strings.Contains(got.Error(), "sample 1 of the batch is not a float32 tensor of shape [2]") {
+	if !errors.As(got, &s) || !strings.Contains(got.Error(), "data: sample 4: in its batch it is a float32 tensor of shape [3], the first a float32 tensor of shape [2] (data.PadCollate") {
 		t.Errorf("got %v", got)
 	}
 }

@@ -21,6 +21,10 @@ func (e *SampleError) Error() string {
 	if e.Index < 0 {
 		return fmt.Sprintf("data: batch: %v", e.Err)
 	}
+	var odd *oddError
+	if errors.As(e.Err, &odd) {
+		return fmt.Sprintf("data: sample %d: %sin its batch it %s", e.Index, odd.key, odd.msg)
+	}
 	return fmt.Sprintf("data: sample %d: %v", e.Index, e.Err)
 }
 

@@ -22,7 +22,8 @@ var write = flag.Bool("write", false, "write the code of the examples into the p
 const maxBytes = 40_000
 
 // excerpt matches a line <!-- example FILE Name --> of a page and the fences after the line. FILE
-// is relative to the page's folder. Name is a function, type or variable in the file.
+// is relative to the page's folder. Name is a function, type or variable in the file, or "imports",
+// or "file" for the whole file.
 var excerpt = regexp.MustCompile("(?m)^<!-- (example|output) (\\S+) (\\w+) -->\\n(?:```(?:go|text)\\n(?s:.*?)^```\\n)?")
 
 // Each piece of code in the pages equals the example that the tests run, and the output below it
@@ -98,6 +99,9 @@ func example(file, name string) (code, output string, err error) {
 		return "", "", err
 	}
 	at := func(p token.Pos) int { return fset.Position(p).Offset }
+	if name == "file" {
+		return string(src), "", nil
+	}
 	for _, d := range f.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
@@ -120,6 +124,9 @@ func example(file, name string) (code, output string, err error) {
 			}
 			return dedent(string(out)) + "\n", output, nil
 		case *ast.GenDecl:
+			if name == "imports" && d.Tok == token.IMPORT {
+				return string(src[at(d.Pos()):at(d.End())]) + "\n", "", nil
+			}
 			for _, s := range d.Specs {
 				t, isType := s.(*ast.TypeSpec)
 				v, isValue := s.(*ast.ValueSpec)

@@ -56,7 +56,7 @@
 //     [Tensor.Strides], [Tensor.Type], [Tensor.Device], [Tensor.Scope], [Tensor.IsContiguous],
 //     [Tensor.Version], [Tensor.In].
 //   - Its values: [Tensor.Item], [Data], [Tensor.Floats], [Tensor.Ints], [Tensor.ItemLater],
-//     [Tensor.String], [Tensor.Fill], [Tensor.Zero], [Tensor.Copy].
+//     [Tensor.String], [Tensor.Format], [Tensor.Fill], [Tensor.Zero], [Tensor.Copy].
 //   - Type and device: [Tensor.Cast], [Tensor.Float], [Tensor.Double], [Tensor.Half],
 //     [Tensor.BFloat16], [Tensor.Long], [NonBlocking], [Tensor.To], [Tensor.CUDA],
 //     [Tensor.CPU], [Tensor.Bytes], [FromBytes], [Tensor.BroadcastToDevices],

@@ -44,7 +44,7 @@ func leafError(op, what string, operands []*Tensor) *Error {
 	if m := deepSite().method(); m != "" {
 		call += "." + m + "(…)"
 	}
-	return e.hint("write %s, with the scope s of tensor.Do(func(s *tensor.Scope) { … }, tensor.NoGrad())", call)
+	return e.hint("write %s, with the scope s of tensor.Do(func(s *tensor.Scope) { … }, tensor.NoGrad()); for initial values use package nn/initial", call)
 }
 
 // inPlace computes op on the given operands and stores the result in x, the first operand.

@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -66,6 +68,26 @@ func (x *Tensor) String() string {
 		}
 	}
 	return out + ")"
+}
+
+// Format prints x for package fmt. The verbs v and s print what [Tensor.String] returns. All other
+// verbs, such as %.3f, print the only element of x, as Python's f"{x:.3f}" does. If x has more
+// elements, they print its shape, between fmt's marks for a wrong verb.
+func (x *Tensor) Format(f fmt.State, verb rune) {
+	switch {
+	case verb == 'v' || verb == 's':
+		fmt.Fprintf(f, fmt.FormatString(f, 's'), x.String())
+	case x == nil || x.freed.Load():
+		io.WriteString(f, x.String())
+	case x.Size() != 1:
+		fmt.Fprintf(f, "%%!%c(a tensor of shape %v, which is not one number)", verb, x.layout.Shape)
+	case x.dtype == dtype.Bool:
+		fmt.Fprintf(f, fmt.FormatString(f, verb), x.Item() != 0)
+	case x.dtype.IsFloat():
+		fmt.Fprintf(f, fmt.FormatString(f, verb), x.Item())
+	default:
+		fmt.Fprintf(f, fmt.FormatString(f, verb), x.Ints()[0])
+	}
 }
 
 // A printer formats the elements that are shown.

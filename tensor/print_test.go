@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -43,5 +44,26 @@ func TestPrintsAsTorch(t *testing.T) {
 	}
 	if n < 50 {
 		t.Fatalf("only %d rows", n)
+	}
+}
+
+// The verbs of numbers print the only element. A tensor of several elements says its shape.
+func TestFormat(t *testing.T) {
+	freed := Ones(1)
+	freed.Free()
+	for want, got := range map[string]string{
+		"0.250 | 2.5e-01 |   0.2": fmt.Sprintf("%.3f | %.1e | %5.1f", Full(0.25), Full(0.25, 1, 1), Full(0.25)),
+		"7 007 7":                 fmt.Sprintf("%d %03d %v", From([]int64{7}), From([]uint8{7}), From([]int32{7}).Item()),
+		"true":                    fmt.Sprintf("%t", From([]bool{true})),
+		"tensor([1., 1.])":        fmt.Sprintf("%s", Ones(2)),
+		"  tensor(1.)|tensor(1.)": fmt.Sprintf("%12v|%+v", Ones(), Ones()),
+		"%!f(a tensor of shape [2], which is not one number)": fmt.Sprintf("%f", Ones(2)),
+		"tensor(nil)":    fmt.Sprintf("%.2f", (*Tensor)(nil)),
+		"%!d(float64=1)": fmt.Sprintf("%d", Ones()),
+		freed.String():   fmt.Sprintf("%f", freed),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

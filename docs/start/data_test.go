@@ -98,6 +98,27 @@ func split(set data.Dataset) (known, held data.Dataset, err error) {
 	return parts[0], parts[1], nil
 }
 
+type Words [][]int64
+
+func (w Words) Len() int                       { return len(w) }
+func (w Words) Get(i int) (data.Sample, error) { return data.Sample{X: w[i], Y: i % 2}, nil }
+
+func Example_padded() {
+	words := Words{{5, 6, 7}, {8}, {9, 9}}
+	loader := data.Must(data.NewLoader(words, data.Config{Batch: 2, Collate: data.PadCollate(0)}))
+	for step, err := range loader.Steps() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		lengths := step.X.NeScalar(0).Sum(1)
+		fmt.Println(step.X, lengths)
+	}
+	// Output:
+	// tensor([[5, 6, 7],
+	//         [8, 0, 0]]) tensor([3, 1])
+	// tensor([[9, 9]]) tensor([2])
+}
+
 func Example_noise() {
 	noisy := data.Map(Squares{3}, func(s data.Sample, rng *rand.Rand) (data.Sample, error) {
 		s.X = []float32{s.X.([]float32)[0] + rng.Float32()/100}

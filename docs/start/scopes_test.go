@@ -5,6 +5,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -51,12 +52,43 @@ func Example_modes() {
 func Example_lend() {
 	w := tensor.From([]float32{3, 4}).RequiresGrad()
 	tensor.Do(func(s *tensor.Scope) {
-		// w belongs to an older scope: In lends it to s, where the results belong
+		// w belongs to an older scope. w.In(s) is the same tensor, but results of it belong to s.
 		penalty := w.In(s).Square().Sum()
 		penalty.Backward()
 	})
 	fmt.Println(w.Grad()) // w's gradient belongs to w's own scope
 	// Output: tensor([6., 8.])
+}
+
+func Example_whole() {
+	x := tensor.From([][]float32{{1}, {2}, {3}})
+	y := x.MulScalar(2)
+	model := nn.NewLinear(1, 1, nn.NoBias())
+	opt := optim.NewSGD(nn.Parameters(model), optim.SGDConfig{LR: 0.1})
+	for range 50 {
+		tensor.Do(func(s *tensor.Scope) {
+			loss := nn.MSE(model.Forward(x.In(s)), y)
+			loss.Backward()
+			opt.Step()
+			opt.ZeroGrad()
+		})
+	}
+	fmt.Printf("%.3f\n", model.Weight)
+	// Output: 2.000
+}
+
+func normalised(x *tensor.Tensor) *tensor.Tensor {
+	s := x.Scope().New(tensor.NoGrad())
+	y := x.In(s)
+	y = y.Sub(y.Mean()).Div(y.Std(1))
+	s.Close(y) // y moves to the scope of x
+	return y
+}
+
+func Example_normalised() {
+	y := normalised(tensor.From([]float32{1, 2, 3}).RequiresGrad())
+	fmt.Println(y)
+	// Output: tensor([-1.,  0.,  1.])
 }
 
 func Example_infer() {

@@ -10,21 +10,10 @@ import (
 	"github.com/flambeau-go/flambeau/data/digits"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/nn/initial"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 )
-
-func Example_hello() {
-	x := tensor.From([][]float32{{1, 2}, {3, 4}}).RequiresGrad()
-	y := x.Square().Sum()
-	y.Backward()
-	fmt.Println(y.Item())
-	fmt.Println(x.Grad())
-	// Output:
-	// 30
-	// tensor([[2., 4.],
-	//         [6., 8.]])
-}
 
 // A Net is a model: a struct whose exported fields are layers.
 type Net struct {
@@ -40,6 +29,34 @@ func NewNet() *Net {
 
 func (m *Net) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return m.Out.Forward(m.Drop.Forward(m.Hidden.Forward(x).Relu()))
+}
+
+type Mixer struct {
+	nn.Base
+	Blocks []*nn.Sequential // torch's ModuleList
+	Scale  *tensor.Tensor   `nn:"scale"`
+	Mean   *tensor.Tensor   `nn:"mean,buffer"`
+}
+
+func NewMixer(depth int) *Mixer {
+	m := &Mixer{Scale: nn.Parameter(tensor.Ones(8)), Mean: tensor.Zeros(8)}
+	for range depth {
+		m.Blocks = append(m.Blocks, nn.NewSequential(nn.NewLinear(8, 8), nn.SiLU{}))
+	}
+	return m
+}
+
+func Example_mixer() {
+	m := NewMixer(2)
+	initial.XavierUniform(m.Blocks[0].Layers[0].(*nn.Linear).Weight, 1)
+	fmt.Println(nn.Describe(m))
+	// Output:
+	// Mixer(scale [8]
+	//   (blocks.0-1): 2 × Sequential(
+	//     (0): Linear(weight [8, 8], bias [8])
+	//     (1): SiLU()
+	//   )
+	// )
 }
 
 func train(model *Net, set data.Dataset, dev device.Device) error {
