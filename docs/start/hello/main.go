@@ -1,3 +1,4 @@
+// Command hello computes a gradient.
 package main
 
 import (
