@@ -89,7 +89,7 @@ func NewViT(c ViTConfig, opts ...nn.Option) *ViT {
 	m := &ViT{Config: c, ConvProj: nn.NewConv2d(3, c.Width, c.Patch, appendOptions(opts, nn.Stride(c.Patch))...)}
 	maker := m.ConvProj.Weight.Scope().On(m.ConvProj.Weight.Device()).Typed(m.ConvProj.Weight.Type())
 	initial.TruncNormal(m.ConvProj.Weight, 0, math.Sqrt(1/float64(3*c.Patch*c.Patch)), -2, 2)
-	initial.Constant(m.ConvProj.Bias, 0)
+	initial.Zeros(m.ConvProj.Bias)
 	m.ClassToken = maker.Zeros(1, 1, c.Width).RequiresGrad()
 	positions := maker.Empty(1, tokens, c.Width)
 	initial.Normal(positions, 0, 0.02)
@@ -111,8 +111,8 @@ func NewViT(c ViTConfig, opts ...nn.Option) *ViT {
 		m.Encoder.Layers.Set(fmt.Sprintf("encoder_layer_%d", i), b)
 	}
 	head := nn.NewLinear(c.Width, c.Classes, opts...)
-	initial.Constant(head.Weight, 0)
-	initial.Constant(head.Bias, 0)
+	initial.Zeros(head.Weight)
+	initial.Zeros(head.Bias)
 	m.Heads = nn.NewModuleMap[nn.Module]().Set("head", head)
 	return m
 }

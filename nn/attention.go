@@ -106,7 +106,7 @@ func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Opt
 	}
 	if !o.noBias {
 		m.InProjBias = o.parameters().Zeros(3 * features).RequiresGrad()
-		initial.Constant(m.OutProj.Bias, 0)
+		initial.Zeros(m.OutProj.Bias)
 	}
 	if mo.AddBiasKV {
 		for _, p := range []**tensor.Tensor{&m.BiasK, &m.BiasV} {

@@ -47,9 +47,16 @@ func NewMixer(depth int) *Mixer {
 }
 
 func Example_mixer() {
-	m := NewMixer(2)
-	initial.XavierUniform(m.Blocks[0].Layers[0].(*nn.Linear).Weight, 1)
+	m := nn.Apply(NewMixer(2), func(layer any) {
+		if l, ok := layer.(*nn.Linear); ok {
+			initial.TruncNormal(l.Weight, 0, 0.02, -2, 2) // mean, standard deviation, limits
+			initial.Zeros(l.Bias)
+		}
+	})
 	fmt.Println(nn.Describe(m))
+	for _, p := range nn.NamedParameters(m)[:2] {
+		fmt.Println(p.Name, p.Tensor.Shape())
+	}
 	// Output:
 	// Mixer(scale [8]
 	//   (blocks.0-1): 2 × Sequential(
@@ -57,6 +64,8 @@ func Example_mixer() {
 	//     (1): SiLU()
 	//   )
 	// )
+	// blocks.0.0.weight [8, 8]
+	// blocks.0.0.bias [8]
 }
 
 func train(model *Net, set data.Dataset, dev device.Device) error {

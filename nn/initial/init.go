@@ -127,6 +127,12 @@ func Constant(w *tensor.Tensor, v float64) {
 	noGrad(w, func(w *tensor.Tensor) { w.Fill(v) })
 }
 
+// Zeros sets every element to 0.
+func Zeros(w *tensor.Tensor) { Constant(w, 0) }
+
+// Ones sets every element to 1.
+func Ones(w *tensor.Tensor) { Constant(w, 1) }
+
 // KaimingUniform draws values uniformly from ±gain·√(3/fan), where mode selects fan. The default
 // mode is FanIn (He et al., arXiv:1502.01852).
 func KaimingUniform(w *tensor.Tensor, gain float64, mode ...Fan) {
