@@ -58,7 +58,7 @@
 //   - Its values: [Tensor.Item], [Data], [Tensor.Floats], [Tensor.Ints], [Tensor.ItemLater],
 //     [Tensor.String], [Tensor.Format], [Tensor.Fill], [Tensor.Zero], [Tensor.Copy].
 //   - Type and device: [Tensor.Cast], [Tensor.Float], [Tensor.Double], [Tensor.Half],
-//     [Tensor.BFloat16], [Tensor.Long], [NonBlocking], [Tensor.To], [Tensor.CUDA],
+//     [Tensor.BFloat16], [Tensor.Long], [Tensor.Bool], [NonBlocking], [Tensor.To], [Tensor.CUDA],
 //     [Tensor.CPU], [Tensor.Bytes], [FromBytes], [Tensor.BroadcastToDevices],
 //     [Tensor.ScatterToDevices], [GatherToDevice], [ReduceAddToDevice], [Tensor.MoveTo],
 //     [Tensor.SetData], [Tensor.PinMemory], [Tensor.IsPinned], [Offload].

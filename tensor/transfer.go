@@ -68,6 +68,9 @@ func (x *Tensor) BFloat16() *Tensor { return x.Cast(dtype.BF16) }
 // Long is Cast(dtype.I64).
 func (x *Tensor) Long() *Tensor { return x.Cast(dtype.I64) }
 
+// Bool is Cast(dtype.Bool): true where x is not 0.
+func (x *Tensor) Bool() *Tensor { return x.Cast(dtype.Bool) }
+
 type toFunc struct {
 	dev   device.Device
 	async bool

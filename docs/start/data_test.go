@@ -98,6 +98,13 @@ func split(set data.Dataset) (known, held data.Dataset, err error) {
 	return parts[0], parts[1], nil
 }
 
+func Example_subset() {
+	few := data.Subset{Of: Squares{100}, Index: []int{3, 1, 4}}
+	sample, err := few.Get(2)
+	fmt.Println(few.Len(), sample.Y, err)
+	// Output: 3 [16] <nil>
+}
+
 type Words [][]int64
 
 func (w Words) Len() int                       { return len(w) }

@@ -68,6 +68,20 @@ func Example_mixer() {
 	// blocks.0.0.bias [8]
 }
 
+func NewCNN() *nn.Sequential {
+	return nn.NewSequential(
+		nn.NewConv2d(1, 8, 3, nn.Padding(1), nn.NoBias()), nn.NewBatchNorm2d(8), nn.ReLU{},
+		nn.NewConv2d(8, 16, 3, nn.Stride(2), nn.Padding(1)), nn.ReLU{}, nn.NewMaxPool2d(2),
+		nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{2}, Mode: tensor.InterpolateLinear}),
+		nn.Flatten{}, nn.NewDropout(0.2), nn.NewLinear(16*4*4, 10),
+	)
+}
+
+func Example_cnn() {
+	fmt.Println(NewCNN().Forward(tensor.Zeros(5, 1, 8, 8)).Shape())
+	// Output: [5, 10]
+}
+
 func train(model *Net, set data.Dataset, dev device.Device) error {
 	loader, err := data.NewLoader(set, data.Config{Batch: 32, Shuffle: true, Device: dev})
 	if err != nil {
