@@ -71,8 +71,8 @@ func (x *Tensor) String() string {
 }
 
 // Format prints x for package fmt. The verbs v and s print what [Tensor.String] returns. All other
-// verbs, such as %.3f, print the only element of x, as Python's f"{x:.3f}" does. If x has more
-// elements, they print its shape, between fmt's marks for a wrong verb.
+// verbs, such as %.3f, print the only element of x, as Python's f"{x.item():.3f}" does. If x
+// has another number of elements, they print its shape, between fmt's marks for a wrong verb.
 func (x *Tensor) Format(f fmt.State, verb rune) {
 	switch {
 	case verb == 'v' || verb == 's':

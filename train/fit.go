@@ -114,9 +114,9 @@ type Config struct {
 
 	// Capture says whether Fit captures steps ([tensor.Capture]) after a few steps of equal shapes.
 	// A replay is bitwise equal to an eager step, and is faster if steps are short. A replay does
-	// not run the step's Go code again. The zero value therefore captures only if Forward, Loss,
-	// Optimizer and all layers are this library's own, without hooks. Log says once why steps are
-	// not captured.
+	// not run the step's Go code again. The zero value therefore captures only if Compute is nil,
+	// and Forward, Loss, Optimizer and all layers are this library's own, without hooks. Log says
+	// once why steps are not captured.
 	//
 	// Steps are captured again when a callback has changed the optimizer, the mode of a layer, or a
 	// parameter's RequiresGrad. While a profiler traces, steps run eagerly. Captured steps keep

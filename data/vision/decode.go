@@ -224,7 +224,7 @@ func planes(src image.Image, format string) *Image {
 				red[i], green[i], blue[i] = table[p][0], table[p][1], table[p][2]
 			}
 		}
-	// This case gives the same result as the default case, but faster: there At allocates for each
+	// This case gives the same result as the default case, whose calls of At allocate for each
 	// pixel.
 	case image.RGBA64Image:
 		for i := range n {

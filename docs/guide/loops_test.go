@@ -55,7 +55,7 @@ func Example_follow() {
 }
 
 func Example_loop() {
-	root := tensor.Root() // its tensors live until the end: On(dev) would make them on a GPU
+	root := tensor.Root() // the garbage collector frees its tensors
 	model := nn.NewSequential(nn.NewLinear(2, 64), nn.ReLU{}, nn.NewLinear(64, 2))
 	initial.KaimingUniform(model.Layers[0].(*nn.Linear).Weight, initial.Gain(initial.ReLU))
 	opt := optimizer(model, 1e-2)

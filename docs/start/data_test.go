@@ -91,7 +91,7 @@ func Example_dataset() {
 }
 
 func split(set data.Dataset) (known, held data.Dataset, err error) {
-	parts, err := data.RandomSplitFractions(set, 1, 0.8, 0.2)
+	parts, err := data.RandomSplitFractions(set, 1, 0.8, 0.2) // the seed is 1
 	if err != nil {
 		return nil, nil, err
 	}

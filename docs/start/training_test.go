@@ -6,6 +6,7 @@ import (
 	"log"
 	"strings"
 
+	_ "github.com/flambeau-go/flambeau/cuda" // lets the program use GPUs
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/digits"
 	"github.com/flambeau-go/flambeau/device"
