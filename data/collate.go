@@ -163,7 +163,11 @@ func (c collator) values(values []any) (any, error) {
 		// Find the first slice whose lengths differ from those of slice 0, to name it in the error.
 		for i, v := range values {
 			if a, b := lengths(reflect.ValueOf(v)), lengths(first); a != b {
-				return nil, odd(i, "has values of shape %s, the first %s", a, b)
+				remedy := ""
+				if isNumber(first.Type().Elem()) {
+					remedy = padded
+				}
+				return nil, odd(i, "has values of shape %s, the first %s"+remedy, a, b)
 			}
 		}
 		return nil, err
@@ -315,8 +319,11 @@ func (c collator) stack(first *tensor.Tensor, values []any) (y *tensor.Tensor, e
 	differ := false
 	for i, v := range values {
 		t, ok := v.(*tensor.Tensor)
-		if !ok || t == nil {
-			return nil, odd(i, "is not a tensor, as the first is, but a %T", v)
+		if !ok {
+			return nil, odd(i, "holds a %T, the first a tensor", v)
+		}
+		if t == nil {
+			return nil, odd(i, "has a nil tensor")
 		}
 		long := len(sh) > 0 && t.Rank() == len(sh) && slices.Equal(t.Shape().Slice()[1:], sh[1:])
 		if t.Type() != first.Type() || t.Shape() != first.Shape() && !(c.pad && long) {

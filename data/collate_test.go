@@ -2,6 +2,8 @@ package data_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,7 +39,20 @@ func TestCollateFunction(t *testing.T) {
 			t.Errorf("the tensors are freed with the scope: %v", err)
 		}
 	}
+	// crops collates four values of each sample. The last value is longer.
+	crops := func(s []data.Sample) (*data.Batch, error) {
+		values := slices.Repeat([]any{[]float32{1}}, 4*len(s))
+		values[len(values)-1] = []float32{1, 2}
+		_, err := data.CollateValues(values)
+		return nil, err
+	}
+	wrapped := func(s []data.Sample) (*data.Batch, error) {
+		_, err := data.CollateValues([]any{1, "a"})
+		return nil, fmt.Errorf("my collate: %w", err)
+	}
 	for want, f := range map[string]func([]data.Sample) (*data.Batch, error){
+		"data: batch: sample 11 of the batch has 2 values, the first 1 (data.PadCollate": crops,
+		"data: sample 1: my collate: sample 1 of the batch holds a string":               wrapped,
 		"data: batch: no":                       func([]data.Sample) (*data.Batch, error) { return nil, errors.New("no") },
 		"data: batch: panic: oh":                func([]data.Sample) (*data.Batch, error) { panic("oh") },
 		"data: batch: Collate returned neither": func([]data.Sample) (*data.Batch, error) { return nil, nil },

@@ -21,8 +21,7 @@ func (e *SampleError) Error() string {
 	if e.Index < 0 {
 		return fmt.Sprintf("data: batch: %v", e.Err)
 	}
-	var odd *oddError
-	if errors.As(e.Err, &odd) {
+	if odd, ok := e.Err.(*oddError); ok {
 		return fmt.Sprintf("data: sample %d: %sin its batch it %s", e.Index, odd.key, odd.msg)
 	}
 	return fmt.Sprintf("data: sample %d: %v", e.Index, e.Err)

@@ -123,7 +123,7 @@ func (w *worker) make(j job) (res result) {
 	})
 	var odd *oddError
 	switch {
-	case errors.As(err, &odd):
+	case errors.As(err, &odd) && odd.at < len(w.index): // a Collate may make several of a sample
 		res.err = &SampleError{w.index[odd.at], err}
 	case err != nil:
 		res.err = &SampleError{-1, err}

@@ -70,23 +70,27 @@ func (x *Tensor) String() string {
 	return out + ")"
 }
 
-// Format prints x for package fmt. The verbs v and s print what [Tensor.String] returns. All other
-// verbs, such as %.3f, print the only element of x, as Python's f"{x.item():.3f}" does. If x
+// Format prints x for package fmt. The verbs v, s and q print what [Tensor.String] returns. All
+// other verbs, such as %.3f, print the only element of x, as Python's f"{x.item():.3f}" does. If x
 // has another number of elements, they print its shape, between fmt's marks for a wrong verb.
 func (x *Tensor) Format(f fmt.State, verb rune) {
+	as := fmt.FormatString(f, verb)
 	switch {
-	case verb == 'v' || verb == 's':
-		fmt.Fprintf(f, fmt.FormatString(f, 's'), x.String())
+	case strings.ContainsRune("vsq", verb):
+		if verb == 'v' {
+			as = fmt.FormatString(f, 's')
+		}
+		fmt.Fprintf(f, as, x.String())
 	case x == nil || x.freed.Load():
 		io.WriteString(f, x.String())
 	case x.Size() != 1:
 		fmt.Fprintf(f, "%%!%c(a tensor of shape %v, which is not one number)", verb, x.layout.Shape)
+	case x.dtype.IsFloat() || strings.ContainsRune("eEfFgG", verb):
+		fmt.Fprintf(f, as, x.Item())
 	case x.dtype == dtype.Bool:
-		fmt.Fprintf(f, fmt.FormatString(f, verb), x.Item() != 0)
-	case x.dtype.IsFloat():
-		fmt.Fprintf(f, fmt.FormatString(f, verb), x.Item())
+		fmt.Fprintf(f, as, x.Item() != 0)
 	default:
-		fmt.Fprintf(f, fmt.FormatString(f, verb), x.Ints()[0])
+		fmt.Fprintf(f, as, x.Ints()[0])
 	}
 }
 

@@ -54,6 +54,8 @@ func TestFormat(t *testing.T) {
 	for want, got := range map[string]string{
 		"0.250 | 2.5e-01 |   0.2": fmt.Sprintf("%.3f | %.1e | %5.1f", Full(0.25), Full(0.25, 1, 1), Full(0.25)),
 		"7 007 7":                 fmt.Sprintf("%d %03d %v", From([]int64{7}), From([]uint8{7}), From([]int32{7}).Item()),
+		"-7.00 1":                 fmt.Sprintf("%.2f %g", From([]int64{-7}), From([]bool{true})),
+		"\"tensor(1.)\"":          fmt.Sprintf("%q", Ones()),
 		"true":                    fmt.Sprintf("%t", From([]bool{true})),
 		"tensor([1., 1.])":        fmt.Sprintf("%s", Ones(2)),
 		"  tensor(1.)|tensor(1.)": fmt.Sprintf("%12v|%+v", Ones(), Ones()),

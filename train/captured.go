@@ -3,6 +3,7 @@ package train
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"runtime"
 	"slices"
@@ -178,6 +179,10 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	if g.off || t.c.Capture == CaptureNever || b.X == nil || b.Y == nil || device.Tracing() != nil {
 		return 0, false
 	}
+	if t.nested(b) {
+		t.eagerly("a batch has values besides X and Y, which a replay of Compute would not read")
+		return 0, false
+	}
 	team, per := t.adapt.team, n
 	if team != nil {
 		per = ceil(n, team.world())
@@ -225,6 +230,11 @@ func (t *trainer) replays(b *data.Batch, n int) (form int, yes bool) {
 	return at, true
 }
 
+// nested reports whether Compute may read values of b that no captured step reads.
+func (t *trainer) nested(b *data.Batch) bool {
+	return t.c.Compute != nil && b.Nested != (data.Sample{})
+}
+
 // replay receives the batches of a step one by one. It holds them until it has the last batch of
 // the step, and then replays the step. After the replay it frees the batches and records their
 // losses. It returns false if the step has to run eagerly.
@@ -240,7 +250,7 @@ func (t *trainer) replay(b *data.Batch, n int) (done bool, err error) {
 		}
 	} else if len(g.held) == 0 {
 		return false, nil // the step has to run eagerly
-	} else if b.X == nil || b.Y == nil || !g.shapes[g.form].same(shapeOf(b)) {
+	} else if b.X == nil || b.Y == nil || t.nested(b) || !g.shapes[g.form].same(shapeOf(b)) {
 		if err := t.release(); err != nil {
 			b.Free()
 			return false, err
@@ -354,9 +364,9 @@ func (t *trainer) wholeStep(s *tensor.Scope, x ...*tensor.Tensor) (losses []*ten
 	return losses
 }
 
-// unknown returns the indices of n samples in a captured step, which cannot know them. Each is -1,
-// so that a lookup with one of them panics.
-func unknown(n int) []int { return slices.Repeat([]int{-1}, n) }
+// unknown returns the indices of n samples in a captured step, which cannot know them. Each is the
+// least int, so that a slice or a tensor refuses it as an index.
+func unknown(n int) []int { return slices.Repeat([]int{math.MinInt}, n) }
 
 // wholeUpdate makes the optimizer's step at the end of a captured step with the given number of
 // batches, in scope s.

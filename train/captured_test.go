@@ -302,6 +302,51 @@ func TestFitSaysWhyNot(t *testing.T) {
 	}
 }
 
+// A Compute may read more of a batch than X and Y. If such a batch comes, also after captures,
+// steps run eagerly, and the log says why.
+func TestFitCapturesNoNested(t *testing.T) {
+	cpu, _ := device.Open("cpu")
+	for _, accumulate := range []int{1, 2} {
+		run := func(how train.Capturing) (bits, log string) {
+			c := setup(t, cpu)
+			training, _ := problem(t)
+			made := 0
+			loader, err := data.NewLoader(training, data.Config{Batch: 8, Collate: func(s []data.Sample) (*data.Batch, error) {
+				b, err := data.Collate(s)
+				if made++; err == nil && made > 14 {
+					b.Nested.X = map[string]any{"weight": b.X.Abs().Sum()}
+				}
+				return b, err
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := c.Model.(nn.Module)
+			c.Train, c.Valid, c.Capture, c.Accumulate = loader, nil, how, accumulate
+			c.Compute = func(_ *tensor.Scope, b *data.Batch) (y, target, loss *tensor.Tensor) {
+				y = m.Forward(b.X)
+				loss = nn.CrossEntropy(y, b.Y)
+				if w, ok := b.Nested.X.(map[string]any); ok {
+					loss = loss.Mul(w["weight"].(*tensor.Tensor))
+				}
+				return y, b.Y, loss
+			}
+			var b bytes.Buffer
+			c.Log = &b
+			fit(t, c)
+			return weights(t, c), b.String()
+		}
+		want, _ := run(train.CaptureNever)
+		got, log := run(train.CaptureAlways)
+		if got != want {
+			t.Errorf("Accumulate %d: the bits are others", accumulate)
+		}
+		if strings.Count(log, "steps run eagerly") != 1 || !strings.Contains(log, "a batch has values besides X and Y") {
+			t.Errorf("Accumulate %d: the log says %q", accumulate, log)
+		}
+	}
+}
+
 // slower is a program's own optimizer. It makes only every second step.
 type slower struct {
 	optim.Optimizer

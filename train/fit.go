@@ -70,7 +70,7 @@ type Config struct {
 	Loss func(output, target *tensor.Tensor) *tensor.Tensor
 	// Compute replaces Forward and Loss, for models with several inputs. Its result target is
 	// passed to the metrics, and may be nil. With CaptureAlways, it must not use the values of the
-	// batch's Index, which are -1 in a captured step.
+	// batch's Index: in a captured step each is math.MinInt, also as the key of a map.
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
 
 	Epochs int // total number of epochs, including those before a resume; 0 means no limit
