@@ -143,11 +143,19 @@ func table() []row {
 		to   dtype.Type
 		call func(x *tt) *tt
 	}{{"Float", dtype.F32, (*tt).Float}, {"Double", dtype.F64, (*tt).Double}, {"Half", dtype.F16, (*tt).Half}, {"BFloat16", dtype.BF16, (*tt).BFloat16},
-		{"Long", dtype.I64, (*tt).Long}, {"Cast", dtype.I8, func(x *tt) *tt { return x.Cast(dtype.I8) }}} {
+		{"Long", dtype.I64, (*tt).Long}, {"Bool", dtype.Bool, (*tt).Bool}, {"Cast", dtype.I8, func(x *tt) *tt { return x.Cast(dtype.I8) }}} {
 		add(row{op: "cast", methods: []string{c.name}, in: [][]int{{3, 5}}, result: c.to, noGrad: !c.to.IsFloat(),
 			call: func(x []*tt) *tt { return c.call(x[0]) }, ref: func(x []array) array {
-				if c.to.IsFloat() {
+				switch {
+				case c.to.IsFloat():
 					return x[0].clone()
+				case c.to == dtype.Bool:
+					return x[0].apply(func(v float64) float64 {
+						if v != 0 {
+							return 1
+						}
+						return 0
+					})
 				}
 				return x[0].apply(math.Trunc)
 			}})
