@@ -432,7 +432,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 	cfg.Rehearse = map[string]train.Rehearsing{"gpu": train.RehearseOnGPU, "always": train.RehearseAlways, "never": train.RehearseNever}[c.Rehearse]
 	// The command's own functions compute the same in each step. With NCCL, captured steps would
 	// add up gradients in another order, so a resumed training would have other bits.
-	if r.Devices, _ = deviceNames(dev, all); len(r.Devices) == 0 || r.Emulated || dev.Info().Kind == "cpu" {
+	if several, _ := deviceNames(dev, all); several == nil || r.Emulated || dev.Info().Kind == "cpu" {
 		cfg.Capture = train.CaptureAlways
 	}
 	n.measure(&cfg)

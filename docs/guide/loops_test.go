@@ -11,22 +11,6 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// optimizer returns AdamW with weight decay for matrices only.
-func optimizer(model any, lr float64) *optim.Adam {
-	var matrices, rest []*tensor.Tensor
-	for _, p := range nn.Parameters(model) {
-		if p.Rank() > 1 {
-			matrices = append(matrices, p)
-		} else {
-			rest = append(rest, p)
-		}
-	}
-	return optim.NewAdamWGroups(
-		optim.With[optim.AdamConfig]{Params: matrices, Config: optim.AdamConfig{LR: lr, WeightDecay: 0.01}},
-		optim.With[optim.AdamConfig]{Params: rest, Config: optim.AdamConfig{LR: lr}},
-	)
-}
-
 // points returns points around zero. The class of a point is 1 if its coordinates have the same
 // sign.
 func points(s *tensor.Scope, n int) (x, class *tensor.Tensor) {
@@ -58,7 +42,7 @@ func Example_loop() {
 	root := tensor.Root() // the garbage collector frees its tensors
 	model := nn.NewSequential(nn.NewLinear(2, 64), nn.ReLU{}, nn.NewLinear(64, 2))
 	initial.KaimingUniform(model.Layers[0].(*nn.Linear).Weight, initial.Gain(initial.ReLU))
-	opt := optimizer(model, 1e-2)
+	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-2, WeightDecay: 0.01})
 	schedule := sched.NewOneCycle(opt, sched.OneCycleConfig{MaxLR: []float64{1e-2}, Steps: 400})
 	average := optim.NewEMA(model, 0.99)
 	early := &train.EarlyStopping{Patience: 4, Maximize: true}
